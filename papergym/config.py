@@ -1,0 +1,113 @@
+"""Typed configuration: frozen dataclasses read from TOML, with `--set key=value` on top. Every mistake is found before a model is loaded."""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from papergym.errors import InputError
+
+T = TypeVar("T")
+
+
+def load_config(cls: type[T], path: str | Path | None, overrides: Iterable[str] = ()) -> T:
+    """Reads a TOML file into the dataclass `cls` and applies overrides of the form "optim.lr=1e-5".
+
+    Nested dataclasses are tables. Raises InputError that names the key, the value and what is allowed, FileNotFoundError.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: not valid TOML ({error})") from error
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return from_mapping(cls, values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}" if path is not None else str(error)) from error
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Builds the dataclass from nested mappings, checking names, types and the dataclass's own __post_init__."""
+    hints = typing.get_type_hints(cls)
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - set(known)):
+        raise InputError(f"unknown key {prefix + unknown[0]!r}: allowed here are {', '.join(known)}")
+    arguments = {name: _convert(value, hints[name], prefix + name) for name, value in values.items()}
+    for name, f in known.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in arguments:
+            if not dataclasses.is_dataclass(hints[name]):
+                raise InputError(f"key {prefix + name!r} is missing: a value of type {_type_name(hints[name])} is needed")
+            arguments[name] = from_mapping(typing.cast(type, hints[name]), {}, f"{prefix}{name}.")
+    return cls(**arguments)
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """The nested dictionary of a configuration, as written to run directories."""
+    return dataclasses.asdict(config)
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {override}: the form is key=value, for example optim.lr=1e-5")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # an unquoted string: --set model.path=checkpoints/base
+    *tables, name = key.strip().split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise InputError(f"--set {override}: {table!r} is a value, not a table")
+    values[name] = value
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise InputError(f"key {key!r} is a table, not {value!r}")
+        return from_mapping(typing.cast(type, hint), value, f"{key}.")
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None or (value == "none" and type(None) in arguments and str not in arguments):
+            if type(None) in arguments:
+                return None
+        else:
+            for option in arguments:
+                if option is not type(None) and _matches(value, option):
+                    return _convert(value, option, key)
+    elif _matches(value, hint):
+        if origin in (tuple, list):
+            return origin(_convert(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value))
+        return float(value) if hint is float else value
+    raise InputError(f"key {key!r} has the value {value!r}: {_type_name(hint)} is needed")
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if hint is Any:
+        return True
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (tuple, list):
+        return isinstance(value, list | tuple)
+    if origin is dict or hint is dict:
+        return isinstance(value, Mapping)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(hint, type) and isinstance(value, hint)
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)

@@ -1,0 +1,24 @@
+"""The one exception for bad input, and the one place that turns it into a sentence and exit code 2."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class InputError(ValueError):
+    """Something the user gave is wrong. The message is one sentence: file, field, value, remedy."""
+
+
+@contextmanager
+def exit_on_input_error() -> Iterator[None]:
+    """Prints an InputError or a file-system error as one line on stderr and exits with code 2. Everything else propagates."""
+    try:
+        yield
+    except InputError as error:
+        message = str(error)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
+        message = f"{error.filename}: {error.strerror}"
+    else:
+        return
+    print(f"papergym: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,30 @@
+"""Named parts: a built-in name, or `module:function` for research code that lives outside the package."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from papergym.errors import InputError
+
+
+def resolve(kind: str, name: str, builtins: Mapping[str, Any]) -> Any:
+    """Returns the object that a configuration names.
+
+    kind: what is being named, for the message ("divergence"). name: a key of builtins or "module:attribute".
+    A value of builtins that is a string "module:attribute" is imported on first use, so that a registry needs no imports.
+    Raises InputError naming the kind, the name and the built-in names.
+    """
+    target = builtins.get(name, name)
+    if not isinstance(target, str):
+        return target
+    module_name, _, attribute = target.partition(":")
+    if not attribute:
+        raise InputError(f"unknown {kind} {name!r}: use one of {', '.join(sorted(builtins))}, or module:function")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise
+        raise InputError(f"{kind} {name!r}: no module named {error.name!r} can be imported") from error
+    except AttributeError as error:
+        raise InputError(f"{kind} {name!r}: module {module_name!r} has no attribute {attribute!r}") from error
