@@ -1,0 +1,168 @@
+"""The decoder of Qwen3, Qwen2 and Llama in plain PyTorch. Modules and parameters carry their Hugging Face names.
+
+Shapes: B batch, T tokens, H hidden_size, V vocab_size, Hq query heads, Hkv key and value heads, D head_dim.
+"""
+
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from papergym.errors import InputError
+from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate
+from papergym.model.config import ModelConfig
+
+
+class Cache(Protocol):
+    """What a sampler gives the decoder: it stores keys and values, and owns the masking."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query [B,Hq,T,D], key and value [B,Hkv,T,D], after QK-norm and RoPE -> [B,Hq,T,D]."""
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) · weight over the last dimension, with fp32 statistics."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query self-attention with RoPE, and for Qwen3 an RMSNorm on each query and key head."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.layer, self.head_dim = layer, config.head_dim
+        queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.attention_bias)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.attention_output_bias)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        heads = (*hidden.shape[:2], -1, self.head_dim)
+        query = self.q_norm(self.q_proj(hidden).view(heads)).transpose(1, 2)  # [B, Hq, T, D]
+        key = self.k_norm(self.k_proj(hidden).view(heads)).transpose(1, 2)  # [B, Hkv, T, D]
+        value = self.v_proj(hidden).view(heads).transpose(1, 2)
+        attended = attend(self.layer, rotate(query, cos, sin), rotate(key, cos, sin), value)
+        return self.o_proj(attended.transpose(1, 2).flatten(2))
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) · up(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and MLP, each added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attn = Attention(config, layer)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin, attend)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class Decoder(nn.Module):
+    """Embedding, layers and final norm: what `model.` prefixes in a checkpoint."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class CausalLM(nn.Module):
+    """A decoder with a language-model head that the caller applies, so that [B, T, V] logits need never exist.
+
+    Set `activation_checkpointing` to recompute each layer in the backward pass instead of keeping its activations.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.activation_checkpointing = False
+        self.model = Decoder(config)
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._rotary = RotaryTable(config.head_dim, config.rope_theta, config.max_position_embeddings)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, H]: logits are hidden @ head_weight.T. The embedding's own weight when the head is tied."""
+        return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Hidden states [B, T, H] after the final norm, in the weights' dtype.
+
+        input_ids: [B, T] int64; pad on the right. positions: [B, T], each below max_position_embeddings; 0, 1, … by default.
+        cu_seqlens: [n + 1] int boundaries 0 … T of sequences packed into a batch of one: attention stays inside each
+        sequence and default positions restart. cache: takes over attention; positions are then required.
+        Raises InputError when a sequence is longer than max_position_embeddings, ValueError for arguments that don't fit together.
+        """
+        attend: Attend = causal_attention
+        lengths = [input_ids.shape[1]]
+        if cache is not None:
+            if positions is None or cu_seqlens is not None:
+                raise ValueError("with a cache, positions are required and cu_seqlens is not allowed")
+            attend = cache.attend
+        elif cu_seqlens is not None:
+            lengths = _packed_lengths(input_ids, cu_seqlens)
+            attend = packed_attention(lengths)
+        hidden = self.model.embed_tokens(input_ids)  # [B, T, H]
+        cos, sin = self._rotary(hidden.device, hidden.dtype)
+        if positions is not None:
+            cos, sin = F.embedding(positions, cos)[:, None], F.embedding(positions, sin)[:, None]  # [B, 1, T, D]
+        elif max(lengths) > self.config.max_position_embeddings:
+            raise InputError(
+                f"a sequence of {max(lengths)} tokens is longer than the model's context of {self.config.max_position_embeddings}"
+            )
+        else:
+            cos, sin = (torch.cat([table[:length] for length in lengths]) for table in (cos, sin))  # [T, D]
+        recompute = self.activation_checkpointing and cache is None and torch.is_grad_enabled()
+        for layer in self.model.layers:
+            if recompute:
+                hidden = checkpoint(layer, hidden, cos, sin, attend, use_reentrant=False)
+            else:
+                hidden = layer(hidden, cos, sin, attend)
+        return self.model.norm(hidden)
+
+
+def _packed_lengths(input_ids: Tensor, cu_seqlens: Tensor) -> list[int]:
+    """Lengths of the packed sequences; one copy to the host a forward pass."""
+    bounds = cu_seqlens.tolist()
+    lengths = [end - start for start, end in pairwise(bounds)]
+    batch, tokens = input_ids.shape
+    if batch != 1 or not lengths or bounds[0] != 0 or bounds[-1] != tokens or min(lengths) < 1:
+        raise ValueError(f"cu_seqlens must rise from 0 to the {tokens} tokens of a batch of one, not {bounds} for a batch of {batch}")
+    return lengths
