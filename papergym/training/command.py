@@ -1,0 +1,25 @@
+"""The command line of a trainer: `python -m papergym.distill.train --config FILE [--set key=value …] [--resume]`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from papergym.config import load_config
+from papergym.errors import exit_on_input_error
+
+
+def training_command(config_class: type, run: Callable[..., Path], summary: str) -> click.Command:
+    """Builds the click command that reads a configuration of `config_class` and calls run(config, resume=...)."""
+
+    @click.command(help=summary)
+    @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="a TOML recipe, see configs/")
+    @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override one key, e.g. optim.lr=1e-5")
+    @click.option("--resume", is_flag=True, help="continue from the newest checkpoint in run.dir")
+    def command(path: Path, overrides: tuple[str, ...], resume: bool) -> None:
+        with exit_on_input_error():
+            config: Any = load_config(config_class, path, overrides)
+            click.echo(run(config, resume=resume))
+
+    return command

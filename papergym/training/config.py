@@ -1,0 +1,101 @@
+"""The configuration tables that SFT, OPSD and GRPO share. Each trainer adds its own table beside them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from papergym.errors import InputError
+from papergym.model.lora import LoraConfig
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Where a run is written, how long it is and what makes it repeatable."""
+
+    dir: str
+    steps: int  # optimizer steps
+    seed: int = 0
+    checkpoint_every: int = 10  # steps; the last step is always kept
+    keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "checkpoint_every", "keep_checkpoints"):
+            at_least(self, "run", name, 1)
+        at_least(self, "run", "seed", 0)
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """The policy. path: Hugging Face directory, .gguf or "smollm2-135m". adapter: PEFT directory to go on training from."""
+
+    path: str
+    adapter: str | None = None
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the frozen base; LoRA weights are always float32
+    device: str = "cpu"
+    checkpoint_activations: bool = False  # recompute each block in backward: less memory, a third more FLOP
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The environments to train on, how many a step, and how their prompts are made."""
+
+    train: str
+    prompts_per_step: int = 8
+    thinking: bool = True  # the chat template's switch; a template without one ignores it
+    tokens_per_micro_batch: int = 8192  # packed tokens a forward pass; does not change the gradient
+
+    def __post_init__(self) -> None:
+        at_least(self, "data", "prompts_per_step", 1)
+        at_least(self, "data", "tokens_per_micro_batch", 1)
+
+
+@dataclass(frozen=True)
+class SamplingTable:
+    """How rollouts are drawn from the policy."""
+
+    max_tokens: int = 1024
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(self, "sampling", "max_tokens", 1)
+        if not self.temperature > 0:
+            raise InputError(f"key 'sampling.temperature' has the value {self.temperature}: a number above 0 is needed to train on samples")
+
+
+@dataclass(frozen=True)
+class OptimTable:
+    """AdamW on the LoRA weights, with linear warm-up and then a schedule over the remaining steps."""
+
+    lr: float = 1e-5
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    max_grad_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(self, "optim", "warmup_steps", 0)
+        for name in ("lr", "eps", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"key 'optim.{name}' has the value {getattr(self, name)}: a number above 0 is needed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """What every trainer's configuration holds."""
+
+    run: RunTable
+    model: ModelTable
+    data: DataTable
+    lora: LoraConfig = field(default_factory=lambda: LoraConfig(rank=64, alpha=128))
+    optim: OptimTable = field(default_factory=OptimTable)
+
+
+def at_least(table: object, prefix: str, name: str, least: int) -> None:
+    """Raises InputError when a field of a table is below a bound."""
+    value = getattr(table, name)
+    if value < least:
+        raise InputError(f"key '{prefix}.{name}' has the value {value}: at least {least} is needed")

@@ -1,0 +1,220 @@
+"""The optimizer loop that SFT, OPSD and GRPO share: collect a batch, accumulate its gradient, step, log, checkpoint.
+
+All randomness is a function of (seed, step), so a run resumed from a checkpoint continues to the same numbers, bit for bit on CPU.
+"""
+
+import fcntl
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from papergym.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from papergym.config import to_mapping
+from papergym.errors import InputError
+from papergym.files import write_json
+from papergym.metrics import JsonLines, MetricsWriter
+from papergym.model.lora import adapter_parameters, apply_lora, load_adapter, save_adapter
+from papergym.model.tokenizer import Tokenizer
+from papergym.model.weights import load_model
+from papergym.progress import progress_bar
+from papergym.seeds import derive_seed
+from papergym.training.aggregate import BatchCounts
+from papergym.training.config import ModelTable, TrainingConfig
+from papergym.training.optim import build_optimizer, learning_rate
+from papergym.training.packing import Trainable, micro_batches
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The model that is trained, with its LoRA adapter, and its tokenizer."""
+
+    model: Any  # CausalLM
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The sequences of one optimizer step, numbers about them, and the rollouts to write down."""
+
+    samples: Sequence[Trainable]
+    metrics: Mapping[str, float]
+    rollouts: Sequence[Mapping[str, Any]] = ()
+
+
+class Algorithm(Protocol):
+    """What distinguishes one trainer from another."""
+
+    def collect(self, step: int, phases: "Phases") -> Batch:
+        """Draws and scores the batch of a step (from 1); every choice follows from the seed and the step."""
+
+    def loss(self, samples: Sequence[Any], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
+        """This micro-batch's share of the loss, a scalar with gradient, and per-token metrics summed over its tokens."""
+
+
+class Phases:
+    """Seconds spent in each phase of a step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def load_policy(config: TrainingConfig) -> Policy:
+    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it."""
+    table: ModelTable = config.model
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this trainer runs in one process, launch it with one")
+    model = load_model(table.path, dtype=DTYPES[table.dtype], device=table.device)
+    torch.manual_seed(derive_seed(config.run.seed, 0))
+    if table.adapter is None:
+        apply_lora(model, config.lora)
+    else:
+        load_adapter(model, table.adapter)
+    return Policy(model, Tokenizer(table.path))
+
+
+def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str, resume: bool = False) -> Path:
+    """Runs the configured steps and returns the directory of the trained adapter (PEFT layout).
+
+    resume: continue from the newest checkpoint of run.dir, or from the start if it holds none. Raises InputError when run.dir
+    already holds a run and resume is False, or is in use; FloatingPointError before a step on a non-finite loss or gradient.
+    """
+    directory = Path(config.run.dir)
+    with run_lock(directory):
+        step = _prepare(directory, config, resume)
+        parameters = list(adapter_parameters(policy.model).values())
+        optimizer = build_optimizer(config.optim, parameters)
+        if step:
+            _restore(directory, config, policy, optimizer)
+        metrics, rollouts = MetricsWriter(directory, step), JsonLines(directory / "rollouts.jsonl", step)
+        with progress_bar(title, config.run.steps) as bar:
+            bar.advance(step)
+            for step in range(step + 1, config.run.steps + 1):
+                values, records = _step(step, config, algorithm, policy, optimizer, parameters)
+                rollouts.write({"step": step, **record} for record in records)
+                metrics.write(step, time.time(), values)
+                if step % config.run.checkpoint_every == 0 or step == config.run.steps:
+                    _save(directory, step, config, policy, optimizer)
+                bar.note(" ".join(f"{name} {values[name]:.3f}" for name in ("loss", "divergence", "reward/mean") if name in values))
+                bar.advance()
+        metrics.close()
+        rollouts.close()
+        return _write_adapter(directory, policy)
+
+
+def _step(
+    step: int,
+    config: TrainingConfig,
+    algorithm: Algorithm,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    parameters: list[torch.nn.Parameter],
+) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
+    """One optimizer step; returns its metrics and rollouts."""
+    phases = Phases()
+    with phases("step"):
+        batch = algorithm.collect(step, phases)
+        with phases("train"):
+            counts = BatchCounts.of([len(sample.completion_ids) for sample in batch.samples])
+            torch.manual_seed(derive_seed(config.run.seed, step))  # dropout
+            policy.model.train()
+            loss, sums = 0.0, dict[str, float]()
+            for samples in micro_batches(batch.samples, config.data.tokens_per_micro_batch):
+                share, token_sums = algorithm.loss(samples, counts)
+                share.backward()
+                loss += share.item()
+                for name, value in token_sums.items():
+                    sums[name] = sums.get(name, 0.0) + value.item()
+            grad_norm = torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm).item()
+            if not math.isfinite(loss) or not math.isfinite(grad_norm):
+                raise FloatingPointError(f"step {step}: loss {loss}, gradient norm {grad_norm}; stopped before the optimizer step")
+            rate = learning_rate(config.optim, step, config.run.steps)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    values = {"loss": loss, "grad_norm": grad_norm, "lr": rate, **batch.metrics}
+    values |= {name: value / max(1, counts.tokens) for name, value in sums.items()}
+    values |= {f"time/{name}": seconds for name, seconds in phases.seconds.items()}
+    return values, batch.rollouts
+
+
+@contextmanager
+def run_lock(directory: Path) -> Iterator[IO[bytes]]:
+    """Holds a run directory for this process; the lock goes with the process, however it ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"{directory}: another process is writing this run; wait for it or choose another run.dir") from error
+        yield file
+
+
+def _prepare(directory: Path, config: TrainingConfig, resume: bool) -> int:
+    """Returns the step to continue after, 0 for a fresh run, and writes the configuration down."""
+    checkpoint = latest_checkpoint(directory / "checkpoints")
+    if not resume and (checkpoint is not None or (directory / "metrics.jsonl").exists()):
+        raise InputError(f"{directory}: already holds a run; add --resume to continue it or choose another run.dir")
+    if checkpoint is None:
+        shutil.rmtree(directory / "tensorboard", ignore_errors=True)
+    write_json(directory / "config.json", to_mapping(config))
+    return int(checkpoint.name.removeprefix("step_")) if checkpoint else 0
+
+
+def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
+    """What a resumed run must share with the run it continues. The number of steps matters only to a decaying learning rate."""
+    settings = to_mapping(config)
+    for name in ("dir", "checkpoint_every", "keep_checkpoints", *(["steps"] if config.optim.schedule == "constant" else [])):
+        del settings["run"][name]
+    identity = {f"{table}.{key}": value for table, values in settings.items() for key, value in values.items()}
+    identity["model configuration"] = to_mapping(policy.model.config)
+    return _plain(identity)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON reads them back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    state = {"adapter": {name: p.detach() for name, p in adapter_parameters(policy.model).items()}, "optimizer": optimizer.state_dict()}
+    save_checkpoint(directory / "checkpoints", step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
+
+
+def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    path = latest_checkpoint(directory / "checkpoints")
+    assert path is not None
+    state = load_checkpoint(path, _identity(config, policy))
+    with torch.no_grad():
+        for name, parameter in adapter_parameters(policy.model).items():
+            parameter.copy_(state["adapter"][name])
+    optimizer.load_state_dict(state["optimizer"])
+
+
+def _write_adapter(directory: Path, policy: Policy) -> Path:
+    """Writes the adapter beside its final place and renames it, so that a reader never sees half of it."""
+    final, temporary = directory / "adapter", directory / ".adapter.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    save_adapter(policy.model, temporary)
+    shutil.rmtree(final, ignore_errors=True)
+    os.rename(temporary, final)
+    return final

@@ -1,0 +1,58 @@
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from papergym.config import load_config, to_mapping
+from papergym.errors import InputError
+
+
+@dataclass(frozen=True)
+class Optim:
+    lr: float = 1e-3
+    schedule: Literal["constant", "cosine"] = "constant"
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    steps: int
+    optim: Optim = field(default_factory=Optim)
+    targets: tuple[str, ...] = ("q_proj",)
+    name: str | None = None
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+def test_toml_and_overrides_become_the_dataclass(tmp_path):
+    path = write(tmp_path, 'steps = 3\ntargets = ["a", "b"]\n[optim]\nlr = 1\n')
+    recipe = load_config(Recipe, path, ["optim.clip=0.5", "optim.schedule=cosine", "steps=7", "name=runs/x y"])
+    assert recipe == Recipe(7, Optim(1.0, "cosine", 0.5), ("a", "b"), "runs/x y")
+    assert isinstance(recipe.optim.lr, float)
+    assert to_mapping(recipe)["optim"] == {"lr": 1.0, "schedule": "cosine", "clip": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "words"),
+    [
+        ("steps = 1\nstep = 2", [], ["'step'", "steps, optim"]),
+        ("steps = 1\n[optim]\nlearning = 2", [], ["'optim.learning'", "lr, schedule"]),
+        ("steps = 1.5", [], ["'steps'", "1.5", "int"]),
+        ("steps = true", [], ["'steps'", "True", "int"]),
+        ("", [], ["'steps'", "missing"]),
+        ("steps = 1", ["optim.schedule=linear"], ["'optim.schedule'", "'linear'", "'constant', 'cosine'"]),
+        ("steps = 1", ["optim.lr=fast"], ["'optim.lr'", "'fast'", "float"]),
+        ("steps = 1", ["optim=3"], ["'optim'", "table"]),
+        ("steps = 1", ["optim.lr"], ["key=value"]),
+        ("steps = 1", ["steps.x=3"], ["'steps'", "not a table"]),
+        ("steps = ", [], ["not valid TOML"]),
+    ],
+)
+def test_mistakes_name_the_key_the_value_and_what_is_allowed(tmp_path, text, overrides, words):
+    with pytest.raises(InputError) as error:
+        load_config(Recipe, write(tmp_path, text), overrides)
+    assert all(word in str(error.value) for word in words), str(error.value)
