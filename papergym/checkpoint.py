@@ -47,7 +47,7 @@ def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, 
     path = Path(path)
     manifest = read_json(path / MANIFEST)
     if manifest["sha256"] != _sha256(path / STATE):
-        raise InputError(f"{path / STATE}: the content does not match its checksum; delete {path} to go on from the checkpoint before it")
+        raise InputError(f"{path / STATE}: content and checksum disagree; delete {path} to use the checkpoint before it")
     differing = [name for name, value in identity.items() if manifest["identity"].get(name) != value]
     if differing:
         name = differing[0]

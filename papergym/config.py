@@ -1,4 +1,4 @@
-"""Typed configuration: frozen dataclasses read from TOML, with `--set key=value` on top. Every mistake is found before a model is loaded."""
+"""Typed configuration: frozen dataclasses read from TOML, `--set key=value` on top; mistakes are found before a model is loaded."""
 
 import dataclasses
 import tomllib

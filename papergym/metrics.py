@@ -16,7 +16,7 @@ class JsonLines:
         self.path = Path(path)
         if self.path.exists():
             write_jsonl(self.path, _records_until(self.path, last_step))
-        self._file = open(self.path, "ab")
+        self._file = open(self.path, "ab")  # noqa: SIM115, kept open for the run
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Appends the records and hands them to the operating system in one write."""

@@ -151,12 +151,12 @@ def policy_loss(
     settings = {"ratio": ratio, "clip_low": clip_low, "clip_high": clip_high, "kl": kl, "kl_weight": kl_weight}
     terms, metrics = policy_terms(name, logprobs, old_logprobs, advantages, mask, ref_logprobs=ref_logprobs, **settings, **options)
     counts = BatchCounts.of(mask.sum(dim=1).tolist())
-    weights = token_weights(mask, find_loss(name).aggregation, counts, options.get("max_tokens", logprobs.shape[1]))
-    return (weights.to(terms.dtype) * terms).sum(), {key: value.sum() / max(1, counts.tokens) for key, value in metrics.items()}
+    weights = token_weights(mask, find_loss(name).aggregation, counts, options.get("max_tokens", logprobs.shape[1]), terms.dtype)
+    return (weights * terms).sum(), {key: value.sum() / max(1, counts.tokens) for key, value in metrics.items()}
 
 
 def truncated_correction(logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float = 2.0) -> Tensor:
-    """min(π_trainer / π_sampler, cap) per token [B, T], constant: importance weights for tokens drawn by a sampler with slightly other numbers."""
+    """min(π_trainer / π_sampler, cap) per token [B, T], constant: importance weights for a sampler with slightly other numbers."""
     return torch.where(mask, logprobs.detach() - sampled_logprobs, 0.0).exp().clamp(max=cap)
 
 

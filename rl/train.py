@@ -5,8 +5,8 @@
 Each step samples a group of answers for every prompt, scores them criterion by criterion, standardises the rewards within the group and
 takes one step on the clipped surrogate plus a KL penalty to the reference policy. One update a batch, so the old policy is the current
 one and its log-probs are the trainer's own, detached. Departure from equation 3: the ratio is per token and terms are averaged over the
-batch's tokens (loss = "token_mean"), as in the framework that the paper trained with; grpo.ratio = "sequence" with grpo.loss = "grpo" is the
-equation as printed.
+batch's tokens (grpo.loss = "token_mean"), as in the framework that the paper trained with; grpo.ratio = "sequence" with
+grpo.loss = "grpo" is the equation as printed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

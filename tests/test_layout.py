@@ -53,11 +53,8 @@ def test_imports_go_one_way_and_through_the_namespace(path):
 
 
 def test_parts_are_importable_from_any_folder_and_kernels_is_not_ours(tmp_path):
-    code = (
-        "import papergym.kernels, papergym.model, papergym.judge, papergym.data_pipeline, papergym.distill, papergym.rl, papergym.environment\n"
-        "import importlib.util\n"
-        "assert importlib.util.find_spec('kernels') is None, 'a bare `kernels` is ours'\n"
-    )
+    parts = ", ".join(f"papergym.{folder}" for folder in FOLDERS if folder != "papergym")
+    code = f"import {parts}, papergym.environment, importlib.util; assert importlib.util.find_spec('kernels') is None"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 

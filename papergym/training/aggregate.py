@@ -26,13 +26,15 @@ class BatchCounts:
         return cls(sequences=sum(length > 0 for length in lengths), tokens=sum(lengths))
 
 
-def token_weights(mask: Tensor, aggregation: str, counts: BatchCounts, constant: int | None = None) -> Tensor:
-    """The weight of every token, [B, T] float32, 0 where mask [B, T] is False; the loss is the sum of weight times term.
+def token_weights(
+    mask: Tensor, aggregation: str, counts: BatchCounts, constant: int | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """The weight of every token, [B, T] of `dtype`, 0 where mask [B, T] is False; the loss is the sum of weight times term.
 
     sequence_mean: 1 / (|y| · sequences), the mean over each sequence and then over sequences (equation 1's 1/|y|).
     token_mean: 1 / tokens. constant: 1 / (constant · sequences), which weighs a token alike whatever its sequence's length.
     """
-    weights = mask.to(torch.float32)
+    weights = mask.to(dtype)
     if aggregation == "sequence_mean":
         return weights / (mask.sum(dim=1, keepdim=True).clamp(min=1) * max(1, counts.sequences))
     if aggregation == "token_mean":

@@ -31,7 +31,7 @@ def encode_prompts(
         ids = tokenizer.chat(messages(environment), thinking=thinking)
         if len(ids) + room > context:
             raise InputError(
-                f"environment {environment.id!r}: its {role} prompt has {len(ids)} tokens, which with {room} tokens behind it exceed the model's "
+                f"environment {environment.id!r}: its {role} prompt has {len(ids)} tokens, which with {room} more exceed the model's "
                 f"context of {context}; lower sampling.max_tokens or leave the environment out"
             )
         prompts.append(ids)

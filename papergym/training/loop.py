@@ -97,15 +97,15 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
     """
     directory = Path(config.run.dir)
     with run_lock(directory):
-        step = _prepare(directory, config, resume)
+        done = _prepare(directory, config, resume)
         parameters = list(adapter_parameters(policy.model).values())
         optimizer = build_optimizer(config.optim, parameters)
-        if step:
+        if done:
             _restore(directory, config, policy, optimizer)
-        metrics, rollouts = MetricsWriter(directory, step), JsonLines(directory / "rollouts.jsonl", step)
+        metrics, rollouts = MetricsWriter(directory, done), JsonLines(directory / "rollouts.jsonl", done)
         with progress_bar(title, config.run.steps) as bar:
-            bar.advance(step)
-            for step in range(step + 1, config.run.steps + 1):
+            bar.advance(done)
+            for step in range(done + 1, config.run.steps + 1):
                 values, records = _step(step, config, algorithm, policy, optimizer, parameters)
                 rollouts.write({"step": step, **record} for record in records)
                 metrics.write(step, time.time(), values)

@@ -61,7 +61,7 @@ def demonstrations(
             raise InputError(f"the chat template ends an answer with none of the stop ids {list(stop_ids)}; check generation_config.json")
         if end + 1 > context:
             raise InputError(
-                f"environment {environment.id!r}: prompt and reference have {end + 1} tokens, more than the model's context of {context}"
+                f"environment {environment.id!r}: prompt and reference, {end + 1} tokens, exceed the context of {context}"
             )
         examples.append(Demonstration(prompt, whole[len(prompt) : end + 1]))
     return examples

@@ -58,7 +58,7 @@ def test_a_wrong_field_is_named_with_file_and_line(tmp_path, change, words):
 def test_a_line_cut_off_is_named(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_bytes(orjson.dumps(RECORD) + b"\n" + orjson.dumps(RECORD)[:50])
-    with pytest.raises(InputError, match="line 2.*cut off"):
+    with pytest.raises(InputError, match=r"line 2.*cut off"):
         read_environments(path)
 
 

@@ -47,5 +47,5 @@ def test_shift_and_scale_invariance():
 def test_bad_groups_and_names_are_refused():
     with pytest.raises(InputError, match=r"\(5,\).*groups of 2"):
         group_advantages(torch.zeros(5), 2)
-    with pytest.raises(InputError, match="advantage estimator 'median'.*centred, standardised"):
+    with pytest.raises(InputError, match=r"advantage estimator 'median'.*centred, standardised"):
         group_advantages(torch.zeros(4), 2, "median")

@@ -154,5 +154,5 @@ def test_bad_arguments_are_named():
     ]:
         with pytest.raises(InputError, match=words):
             policy_loss("grpo", *arguments, **options)
-    with pytest.raises(InputError, match="policy loss 'ppo'.*cispo, dapo, dr_grpo, grpo, token_mean"):
+    with pytest.raises(InputError, match=r"policy loss 'ppo'.*cispo, dapo, dr_grpo, grpo, token_mean"):
         policy_loss("ppo", logprobs, old, advantages, mask)
