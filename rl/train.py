@@ -9,7 +9,7 @@ batch's tokens (grpo.loss = "token_mean"), as in the framework that the paper tr
 grpo.loss = "grpo" is the equation as printed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from papergym.judge.answer import plan_of
 from papergym.judge.scoring import Scored, open_judge
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import TorchEngine
-from papergym.model.lora import adapter_parameters, adapters_disabled
+from papergym.model.lora import adapters_disabled, lora_parameters
 from papergym.model.prompts import student_messages
 from papergym.rl.advantages import group_advantages, zero_variance
 from papergym.rl.losses import find_loss, policy_terms, truncated_correction
@@ -120,7 +120,7 @@ class Grpo:
                 seed=derive_seed(config.run.seed, step, 1),
             )
         with phases("score"):
-            scores = self._judge.score([(rollout.environment, plan_of(rollout.response)) for rollout in rollouts])
+            scores = self._judge.score([(rollout.environment, plan_of(rollout.response) or "") for rollout in rollouts])
         rewards = torch.tensor([torch.nan if score.reward is None else score.reward for score in scores], dtype=torch.float64)
         advantages = group_advantages(rewards, config.grpo.group_size, config.grpo.advantage)
         samples = [GradedRollout(rollout, advantage) for rollout, advantage in zip(rollouts, advantages.tolist(), strict=True)]
@@ -169,22 +169,22 @@ def reference_policy(name: str, model: Any) -> Callable[[], AbstractContextManag
     """A context manager under which the model is π_ref: without its adapter, or with a frozen copy of the adapter as it is at this call."""
     if name == "base":
         return lambda: adapters_disabled(model)
-    frozen = {key: parameter.detach().clone() for key, parameter in adapter_parameters(model).items()}
+    frozen = [parameter.detach().clone() for parameter in lora_parameters(model)]
     return lambda: adapter_values(model, frozen)
 
 
 @contextmanager
-def adapter_values(model: Any, values: Mapping[str, Tensor]) -> Iterator[None]:
+def adapter_values(model: Any, values: Sequence[Tensor]) -> Iterator[None]:
     """Puts other values into the adapter's parameters and the trained ones back on exit."""
-    parameters = adapter_parameters(model)
-    trained = {key: parameter.data for key, parameter in parameters.items()}
+    parameters = lora_parameters(model)
+    trained = [parameter.data for parameter in parameters]
     try:
-        for key, parameter in parameters.items():
-            parameter.data = values[key]
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.data = value
         yield
     finally:
-        for key, parameter in parameters.items():
-            parameter.data = trained[key]
+        for parameter, value in zip(parameters, trained, strict=True):
+            parameter.data = value
 
 
 def reward_metrics(rewards: Tensor, group_size: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ from papergym.config import to_mapping
 from papergym.errors import InputError
 from papergym.files import write_json
 from papergym.metrics import JsonLines, MetricsWriter
-from papergym.model.lora import adapter_parameters, apply_lora, load_adapter, save_adapter
+from papergym.model.lora import adapter_state_dict, apply_lora, load_adapter, lora_parameters, save_adapter
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
 from papergym.progress import progress_bar
@@ -81,6 +81,7 @@ def load_policy(config: TrainingConfig) -> Policy:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this trainer runs in one process, launch it with one")
     model = load_model(table.path, dtype=DTYPES[table.dtype], device=table.device)
+    model.activation_checkpointing = table.checkpoint_activations
     torch.manual_seed(derive_seed(config.run.seed, 0))
     if table.adapter is None:
         apply_lora(model, config.lora)
@@ -98,7 +99,7 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
     directory = Path(config.run.dir)
     with run_lock(directory):
         done = _prepare(directory, config, resume)
-        parameters = list(adapter_parameters(policy.model).values())
+        parameters = lora_parameters(policy.model)
         optimizer = build_optimizer(config.optim, parameters)
         if done:
             _restore(directory, config, policy, optimizer)
@@ -196,7 +197,7 @@ def _plain(value: Any) -> Any:
 
 
 def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-    state = {"adapter": {name: p.detach() for name, p in adapter_parameters(policy.model).items()}, "optimizer": optimizer.state_dict()}
+    state = {"adapter": adapter_state_dict(policy.model), "optimizer": optimizer.state_dict()}
     save_checkpoint(directory / "checkpoints", step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
 
 
@@ -204,9 +205,8 @@ def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer:
     path = latest_checkpoint(directory / "checkpoints")
     assert path is not None
     state = load_checkpoint(path, _identity(config, policy))
-    with torch.no_grad():
-        for name, parameter in adapter_parameters(policy.model).items():
-            parameter.copy_(state["adapter"][name])
+    for name, tensor in adapter_state_dict(policy.model).items():
+        tensor.copy_(state["adapter"][name])
     optimizer.load_state_dict(state["optimizer"])
 
 

@@ -68,8 +68,9 @@ def sample_rollouts(
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean length in tokens and the share that ended at the token limit."""
+    """Mean length in tokens, the share that ended at the token limit, the share without an answer after its thinking."""
     return {
         "length/mean": sum(len(r.completion_ids) for r in rollouts) / len(rollouts),
         "truncated": sum(r.finish_reason == "length" for r in rollouts) / len(rollouts),
+        "unanswered": sum(plan_of(r.response) is None for r in rollouts) / len(rollouts),
     }

@@ -54,15 +54,13 @@ def demonstrations(
         whole = tokenizer.chat([*student_messages(environment), turn], thinking=thinking, add_generation_prompt=False)
         if whole[: len(prompt)] != prompt:
             raise InputError(
-                f"environment {environment.id!r}: the chat template writes the prompt differently before an answer, so SFT can't tell them apart"
+                f"environment {environment.id!r}: the chat template changes the prompt once an answer follows, so SFT can't part them"
             )
         end = next((i for i in range(len(prompt), len(whole)) if whole[i] in stop_ids), None)
         if end is None:
             raise InputError(f"the chat template ends an answer with none of the stop ids {list(stop_ids)}; check generation_config.json")
         if end + 1 > context:
-            raise InputError(
-                f"environment {environment.id!r}: prompt and reference, {end + 1} tokens, exceed the context of {context}"
-            )
+            raise InputError(f"environment {environment.id!r}: prompt and reference, {end + 1} tokens, exceed the context of {context}")
         examples.append(Demonstration(prompt, whole[len(prompt) : end + 1]))
     return examples
 
