@@ -104,7 +104,7 @@ class ModelConfig:
 
         Raises InputError naming the key and the value for whatever the decoder doesn't compute.
         """
-        architecture = metadata.get("general.architecture")
+        architecture = metadata.get("general.architecture", "")
         if architecture not in ARCHITECTURES.values():
             raise InputError(f"general.architecture {architecture!r} is not supported: use one of {', '.join(ARCHITECTURES.values())}")
 

@@ -1,0 +1,236 @@
+"""Low-rank adapters (Hu et al. 2021): y = W x + (alpha / rank) · B A x with W frozen. Stored in PEFT's layout.
+
+Adapters are fp32 parameters whatever the base is in, because an optimizer step of 1e-5 vanishes in bf16; the products run
+in the base's dtype.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from papergym.errors import InputError
+from papergym.files import read_json, write_json
+from papergym.model.decoder import CausalLM
+from papergym.model.tensors import fill_parameters, list_safetensors, match_tensors, write_safetensors
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_PREFIX = "base_model.model."  # what PEFT's wrappers put before a parameter's name
+# What an adapter_config.json may say. Any other option must be off: it could change what the adapter computes.
+_PEFT_READ = ("r", "lora_alpha", "lora_dropout", "target_modules")
+_PEFT_ALLOWED = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal"),  # the others change the base weights too
+}
+_PEFT_IGNORED = (
+    "auto_mapping",
+    "base_model_name_or_path",
+    "corda_config",
+    "eva_config",
+    "inference_mode",
+    "loftq_config",
+    "lora_ga_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "task_type",
+)
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """The shape of the adapters: rank r and scale alpha / r on any of the seven projections of every layer.
+
+    dropout: probability on the adapter's input, in training mode. Raises InputError naming the field and the value.
+    """
+
+    rank: int = 64
+    alpha: float = 128.0
+    target_modules: tuple[str, ...] = PROJECTIONS
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+            raise InputError(f"LoRA rank is {self.rank!r}: a positive integer is needed")
+        if not 0 < self.alpha < math.inf:
+            raise InputError(f"LoRA alpha is {self.alpha!r}: a positive number is needed")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"LoRA dropout is {self.dropout!r}: at least 0 and below 1 is needed")
+        if isinstance(self.target_modules, str) or not self.target_modules:
+            raise InputError(f"LoRA target_modules is {self.target_modules!r}: a list with some of {', '.join(PROJECTIONS)} is needed")
+        if unknown := sorted(set(self.target_modules) - set(PROJECTIONS)):
+            raise InputError(f"LoRA target module {unknown[0]!r} is not supported: use some of {', '.join(PROJECTIONS)}")
+        object.__setattr__(self, "target_modules", tuple(name for name in PROJECTIONS if name in self.target_modules))
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+class LoraLinear(nn.Linear):
+    """A linear layer that keeps its own weight, frozen, and adds a low-rank product. The base's parameters keep their names."""
+
+    def __init__(self, base: nn.Linear, config: LoraConfig) -> None:
+        super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
+        self.weight, self.bias = base.weight, base.bias
+        self.config, self.enabled = config, True
+        device = base.weight.device
+        self.lora_A = nn.Linear(base.in_features, config.rank, bias=False, device=device, dtype=torch.float32)
+        self.lora_B = nn.Linear(config.rank, base.out_features, bias=False, device=device, dtype=torch.float32)
+        nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))  # U(-1/sqrt(in), 1/sqrt(in)), as PEFT draws it
+        nn.init.zeros_(self.lora_B.weight)
+        self.train(base.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = F.linear(x, self.weight, self.bias)
+        if not self.enabled:
+            return output
+        if self.training and self.config.dropout:
+            x = F.dropout(x, self.config.dropout)
+        low = F.linear(x, self.lora_A.weight.to(x.dtype))  # [..., rank]
+        return torch.add(output, F.linear(low, self.lora_B.weight.to(x.dtype)), alpha=self.config.scale)
+
+    def merged_weight(self) -> Tensor:
+        """W + scale · B A, summed in at least fp32 and rounded once to the base's dtype."""
+        wide = torch.promote_types(self.weight.dtype, torch.float32)
+        delta = self.lora_B.weight.to(wide) @ self.lora_A.weight.to(wide)
+        return torch.add(self.weight.to(wide), delta, alpha=self.config.scale).to(self.weight.dtype)
+
+
+def apply_lora(model: CausalLM, config: LoraConfig) -> CausalLM:
+    """Freezes the model and gives its target modules adapters, in place; returns it. B is zero, so that no output changes yet.
+
+    Draws every A from torch's global generator. Raises InputError when the model already has adapters.
+    """
+    if lora_config(model) is not None:
+        raise InputError("the model already has LoRA adapters: apply new ones to a freshly loaded model")
+    model.requires_grad_(False)
+    for name, linear in _targets(model, config):
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, LoraLinear(linear, config))
+    return model
+
+
+def lora_config(model: CausalLM) -> LoraConfig | None:
+    """The configuration of the model's adapters, or None when it has none."""
+    return next((module.config for _, module in _adapters(model)), None)
+
+
+def lora_parameters(model: CausalLM) -> list[nn.Parameter]:
+    """The adapters' A and B, in module order: what an optimizer trains."""
+    return [parameter for _, module in _adapters(model) for part in (module.lora_A, module.lora_B) for parameter in part.parameters()]
+
+
+@contextmanager
+def adapters_disabled(model: CausalLM) -> Iterator[None]:
+    """Inside the block the model computes what its base does. Nests, and restores the former state after an error too."""
+    modules = [module for _, module in _adapters(model)]
+    before = [module.enabled for module in modules]
+    try:
+        for module in modules:
+            module.enabled = False
+        yield
+    finally:
+        for module, enabled in zip(modules, before):
+            module.enabled = enabled
+
+
+def adapter_state_dict(model: CausalLM) -> dict[str, Tensor]:
+    """The adapters' tensors by parameter name, detached, sharing storage with the model. Raises InputError when it has none."""
+    adapters = _adapters(model)
+    if not adapters:
+        raise InputError("the model has no LoRA adapters")
+    return {f"{name}.{part}.weight": getattr(module, part).weight.detach() for name, module in adapters for part in ("lora_A", "lora_B")}
+
+
+def merged_state_dict(model: CausalLM) -> dict[str, Tensor]:
+    """The base model's state dict with the adapters added to its weights, enabled or not. Other tensors share storage with the model."""
+    merged = {f"{name}.weight": module.merged_weight().detach() for name, module in _adapters(model)}
+    return {name: merged.get(name, tensor) for name, tensor in model.state_dict().items() if ".lora_" not in name}
+
+
+def save_adapter(model: CausalLM, directory: str | Path) -> None:
+    """Writes adapter_config.json and adapter_model.safetensors (fp32) as PEFT and vLLM read them."""
+    directory, state = Path(directory), adapter_state_dict(model)
+    config = next(module.config for _, module in _adapters(model))
+    write_safetensors(directory / "adapter_model.safetensors", {_PREFIX + name: tensor for name, tensor in state.items()})
+    write_json(
+        directory / "adapter_config.json",
+        {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": None,
+            "inference_mode": True,
+            "r": config.rank,
+            "lora_alpha": int(config.alpha) if config.alpha == int(config.alpha) else config.alpha,
+            "lora_dropout": config.dropout,
+            "target_modules": list(config.target_modules),
+            "bias": "none",
+            "fan_in_fan_out": False,
+            "init_lora_weights": True,
+            "modules_to_save": None,
+            "use_dora": False,
+            "use_rslora": False,
+        },
+    )
+
+
+def load_adapter(model: CausalLM, directory: str | Path) -> CausalLM:
+    """Reads an adapter in PEFT's layout into the model, in place, and returns it. Applies LoRA unless the same shape of it is there.
+
+    Everything is checked first: after an error the model is as it was. Raises InputError naming the file and the option that
+    isn't supported, or the tensor and the shapes that belong to another model.
+    """
+    directory = Path(directory)
+    config = _read_peft_config(directory / "adapter_config.json")
+    file = directory / "adapter_model.safetensors"
+    if not file.is_file():
+        raise InputError(f"{directory}: no adapter_model.safetensors in it; adapters in other formats are not read")
+    present = lora_config(model)
+    if present is not None and (present.rank, present.alpha, present.target_modules) != (config.rank, config.alpha, config.target_modules):
+        raise InputError(f"{directory}: the adapter is {config}, but the model already has {present}")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, linear in _targets(model, config):
+        shapes[f"{_PREFIX}{name}.lora_A.weight"] = (config.rank, linear.in_features)
+        shapes[f"{_PREFIX}{name}.lora_B.weight"] = (linear.out_features, config.rank)
+    tensors = match_tensors(list_safetensors(file), shapes, file, f"an adapter of this rank for this {model.config.architecture} model")
+    if present is None:
+        apply_lora(model, config)
+    fill_parameters(model, {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()})
+    return model
+
+
+def _adapters(model: CausalLM) -> list[tuple[str, LoraLinear]]:
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear)]
+
+
+def _targets(model: CausalLM, config: LoraConfig) -> list[tuple[str, nn.Linear]]:
+    """The layers' projections that the configuration names, with or without adapters."""
+    linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return [(name, module) for name, module in linears if name.rpartition(".")[2] in config.target_modules]
+
+
+def _read_peft_config(file: Path) -> LoraConfig:
+    if not file.is_file():
+        raise InputError(f"{file.parent}: no {file.name} in it, so it is not an adapter in PEFT's layout")
+    options = read_json(file)
+    for name, allowed in _PEFT_ALLOWED.items():
+        if options.get(name, allowed[0]) not in allowed:
+            raise InputError(f"{file}: {name} {options[name]!r} is not supported: use one of {', '.join(map(repr, allowed))}")
+    for name, value in options.items():
+        if value and name not in (*_PEFT_READ, *_PEFT_ALLOWED, *_PEFT_IGNORED):
+            raise InputError(f"{file}: the option {name} ({value!r}) is not supported: only plain LoRA is")
+    if missing := [name for name in ("r", "lora_alpha", "target_modules") if name not in options]:
+        raise InputError(f"{file}: {missing[0]} is missing")
+    try:
+        return LoraConfig(options["r"], options["lora_alpha"], options["target_modules"], options.get("lora_dropout", 0.0))
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error

