@@ -1,4 +1,4 @@
-"""Fixtures that several folders' tests share."""
+"""Fixtures that several folders use."""
 
 import json
 from collections.abc import Callable
@@ -6,6 +6,80 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from papergym.environment import Criterion, Environment
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_byte_tokenizer(directory: Path) -> int:
+    """A tokenizer of the 256 bytes and three control tokens, with a ChatML template; returns its vocabulary size."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    settings = {"chat_template": CHAT_TEMPLATE, "eos_token": "<|im_end|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return tokenizer.get_vocab_size()
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tmp_path_factory) -> Path:
+    """A random two-layer Qwen3 with a byte tokenizer, as a Hugging Face directory: enough to run a trainer for real."""
+    from papergym.model.config import ModelConfig
+    from papergym.model.decoder import CausalLM
+    from papergym.model.weights import save_model
+
+    directory = tmp_path_factory.mktemp("tiny_policy")
+    vocabulary = write_byte_tokenizer(directory)
+    config = ModelConfig(
+        architecture="qwen3",
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        rms_norm_eps=1e-6,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        eos_token_ids=(258, 256),
+    )
+    torch.manual_seed(0)
+    model = CausalLM(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    save_model(model, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def environments() -> list[Environment]:
+    """Three small environments with references and criteria of both dimensions."""
+    topics = ("rod packing in silos", "lossy caches", "school meals")
+    return [
+        Environment(
+            id=f"env-{index}",
+            domain="cs",
+            question=f"What limits {topic}? How would you find out?",
+            rubric=(
+                Criterion(f"The plan measures {topic} with a controlled trial.", "experiment", "answer"),
+                Criterion(f"The plan models {topic} by a random walk.", "method", "answer"),
+            ),
+            reference=f"Method: model {topic} by a random walk. Experiment: measure it in a controlled trial.",
+        )
+        for index, topic in enumerate(topics)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +102,6 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
 
 
 def _write_checkpoint(path: Path, architecture: str, seed: int, overrides: dict[str, Any]) -> None:
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     fields: dict[str, Any] = {
