@@ -1,0 +1,20 @@
+"""What a response answers: the text after its thinking block, without control tokens."""
+
+import re
+
+_CONTROL = re.compile(r"<[|｜][^<>|｜\s]{1,64}[|｜]>")
+
+
+def plan_of(response: str) -> str | None:
+    """Returns the answer of a decoded response: what follows the last `</think>`, stripped; "" when nothing follows.
+
+    None when there is no answer: a `<think>` that is not closed, so that the response ended, or was cut, while thinking.
+    Control tokens such as <|im_end|> are removed wherever they stand, so that no plan can close the message of a judge's prompt.
+    """
+    answer = response.rpartition("</think>")[2]
+    return None if "<think>" in answer else strip_control_tokens(answer)
+
+
+def strip_control_tokens(text: str) -> str:
+    """Replaces <|name|> by a space everywhere (a space, so that what is left can't form another) and strips <s>, </s> and white space."""
+    return _CONTROL.sub(" ", text).strip().removeprefix("<s>").removesuffix("</s>").strip()

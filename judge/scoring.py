@@ -1,0 +1,87 @@
+"""From verdicts to rewards: equation 2, r = α · specialised + (1 - α) · general, and the interface that every judge has."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from papergym.environment import Environment
+from papergym.errors import InputError
+from papergym.registry import resolve
+
+Verdict = bool | None  # None: not scored. Never a stand-in for False.
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a judge says about one plan: a verdict for each criterion of the rubric, one for each general criterion, and the reward in [0, 1].
+
+    reward is None when a set of verdicts that counts has none scored; such a plan is left out of means and of group statistics.
+    """
+
+    specialised: tuple[Verdict, ...]
+    general: tuple[Verdict, ...]
+    reward: float | None
+
+
+class Judge(Protocol):
+    """Scores plans: the answers after the thinking block, as papergym.judge.answer.plan_of gives them."""
+
+    def score(self, items: Sequence[tuple[Environment, str | None]]) -> list[Scored]:
+        """One Scored for each (environment, plan), in order. None, a response without an answer, is scored as the empty plan is."""
+        ...
+
+
+JUDGES: Mapping[str, str | Callable[..., Judge]] = {"lexical": "papergym.judge.lexical:open_lexical_judge"}
+
+
+def open_judge(spec: str | Mapping[str, Any]) -> Judge:
+    """Returns the judge that a configuration names.
+
+    spec: "lexical", "module:function", or {"kind": one of those, **options}; the function gets the options as keyword arguments and
+    returns an object with `score`. Raises InputError naming the kind or the option that is wrong.
+    """
+    if isinstance(spec, str):
+        spec = {"kind": spec}
+    options = dict(spec)
+    kind = options.pop("kind", None)
+    if not isinstance(kind, str):
+        raise InputError(f"judge {dict(spec)!r}: the key 'kind' names the judge: one of {', '.join(sorted(JUDGES))}, or module:function")
+    judge = resolve("judge", kind, JUDGES)(**options)
+    if not callable(getattr(judge, "score", None)):
+        raise InputError(f"judge {kind!r}: it returned {type(judge).__name__}, which has no method score")
+    return judge
+
+
+def combine(
+    specialised: Sequence[Verdict], general: Sequence[Verdict], alpha: float = 0.7, weights: Sequence[float] | None = None
+) -> float | None:
+    """The reward of one plan, in [0, 1] (equation 2).
+
+    Each set's score is its mean over the scored verdicts. With weights (one for each specialised criterion; negative ones are points lost
+    when met) the specialised score is met points / sum of the positive points of the scored criteria, clipped to [0, 1]. None when a set
+    that counts (the general one does not at alpha = 1, the specialised one not at alpha = 0) has no scored verdict to give it a score.
+    Raises InputError on an alpha outside [0, 1] and on weights that do not fit the criteria.
+    """
+    if not 0 <= alpha <= 1:
+        raise InputError(f"alpha {alpha!r}: a number from 0 to 1 is needed")
+    if weights is None:
+        weights = [1.0] * len(specialised)
+    if len(weights) != len(specialised) or not all(math.isfinite(weight) for weight in weights):
+        raise InputError(f"weights {list(weights)!r}: one finite weight for each of the {len(specialised)} specialised criteria is needed")
+    reward = 0.0
+    for share, verdicts, points in ((alpha, specialised, weights), (1 - alpha, general, [1.0] * len(general))):
+        if share > 0:
+            score = _weighted_score(verdicts, points)
+            if score is None:
+                return None
+            reward += share * score
+    return reward
+
+
+def _weighted_score(verdicts: Sequence[Verdict], points: Sequence[float]) -> float | None:
+    scored = [(verdict, point) for verdict, point in zip(verdicts, points) if verdict is not None]
+    available = math.fsum(point for _, point in scored if point > 0)
+    if available <= 0:
+        return None
+    return min(1.0, max(0.0, math.fsum(point for verdict, point in scored if verdict) / available))
