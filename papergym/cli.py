@@ -75,15 +75,15 @@ def report(run: Path) -> None:
 
 
 @main.command()
-@click.option("--papers", type=PATH, default=None, help="a folder of papers; by default the sample papers")
+@click.option("--papers", type=PATH, default=Path("examples/papers"), show_default=True, help="a folder of papers")
 @click.option("--run", "run_dir", type=PATH, default=Path("runs/demo"), show_default=True, help="where everything is written")
-@click.option("--model", "model_path", default="smollm2-135m", show_default=True, help="Hugging Face directory, .gguf or built-in name")
+@click.option("--config", type=PATH, default=Path("configs/demo.toml"), show_default=True, help="the recipe")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. grpo.run.steps=40")
-def demo(papers: Path | None, run_dir: Path, model_path: str, overrides: tuple[str, ...]) -> None:
+def demo(papers: Path, run_dir: Path, config: Path, overrides: tuple[str, ...]) -> None:
     """Run the whole path on a small model: papers, environments, OPSD, GRPO, evaluation, report. Run again to go on where it stopped."""
     from papergym.recipes import run_demo
 
-    run_demo(papers, run_dir, model_path, overrides)
+    run_demo(papers, run_dir, config, overrides)
 
 
 if __name__ == "__main__":

@@ -13,23 +13,26 @@ from papergym.errors import InputError
 T = TypeVar("T")
 
 
-def load_config(cls: type[T], path: str | Path | None, overrides: Iterable[str] = ()) -> T:
+def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -> T:
     """Reads a TOML file into the dataclass `cls` and applies overrides of the form "optim.lr=1e-5".
 
     Nested dataclasses are tables. Raises InputError that names the key, the value and what is allowed, FileNotFoundError.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: not valid TOML ({error})") from error
+    try:
+        return from_mapping(cls, read_values(path, overrides))
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def read_values(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The nested values of a TOML file with overrides applied, before any check. Raises InputError when the file is not TOML."""
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML ({error})") from error
     for override in overrides:
         _apply(values, override)
-    try:
-        return from_mapping(cls, values)
-    except InputError as error:
-        raise InputError(f"{path}: {error}" if path is not None else str(error)) from error
+    return values
 
 
 def from_mapping(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:

@@ -120,7 +120,7 @@ class Grpo:
                 seed=derive_seed(config.run.seed, step, 1),
             )
         with phases("score"):
-            scores = self._judge.score([(rollout.environment, plan_of(rollout.response) or "") for rollout in rollouts])
+            scores = self._judge.score([(rollout.environment, plan_of(rollout.response)) for rollout in rollouts])
         rewards = torch.tensor([torch.nan if score.reward is None else score.reward for score in scores], dtype=torch.float64)
         advantages = group_advantages(rewards, config.grpo.group_size, config.grpo.advantage)
         samples = [GradedRollout(rollout, advantage) for rollout, advantage in zip(rollouts, advantages.tolist(), strict=True)]
