@@ -52,7 +52,7 @@ def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, 
     if differing:
         name = differing[0]
         raise InputError(
-            f"{path}: {name} was {manifest['identity'].get(name)!r} when this checkpoint was written and is {identity[name]!r} in this run; "
+            f"{path}: {name} was {manifest['identity'].get(name)!r} in this checkpoint and is {identity[name]!r} in this run; "
             "resume with the same setting or choose another run.dir"
         )
     return torch.load(path / STATE, weights_only=True)
