@@ -79,11 +79,12 @@ def report(run: Path) -> None:
 @click.option("--run", "run_dir", type=PATH, default=Path("runs/demo"), show_default=True, help="where everything is written")
 @click.option("--config", type=PATH, default=Path("configs/demo.toml"), show_default=True, help="the recipe")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. grpo.run.steps=40")
-def demo(papers: Path, run_dir: Path, config: Path, overrides: tuple[str, ...]) -> None:
+@click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
+def demo(papers: Path, run_dir: Path, config: Path, overrides: tuple[str, ...], more: tuple[str, ...]) -> None:
     """Run the whole path on a small model: papers, environments, OPSD, GRPO, evaluation, report. Run again to go on where it stopped."""
     from papergym.recipes import run_demo
 
-    run_demo(papers, run_dir, config, overrides)
+    run_demo(papers, run_dir, config, overrides + more)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ def training_command(config_class: type, run: Callable[..., Path], summary: str)
     @click.command(help=summary)
     @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="a TOML recipe, see configs/")
     @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override one key, e.g. optim.lr=1e-5")
+    @click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
     @click.option("--resume", is_flag=True, help="continue from the newest checkpoint in run.dir")
-    def command(path: Path, overrides: tuple[str, ...], resume: bool) -> None:
+    def command(path: Path, overrides: tuple[str, ...], more: tuple[str, ...], resume: bool) -> None:
         with exit_on_input_error():
-            config: Any = load_config(config_class, path, overrides)
+            config: Any = load_config(config_class, path, overrides + more)
             click.echo(run(config, resume=resume))
 
     return command
