@@ -17,12 +17,13 @@ from torch import Tensor
 
 from papergym.distill.teachers import teacher
 from papergym.kernels.linear_jsd import fused_linear_jsd
+from papergym.kernels.linear_jsd.divergences import find_divergence
 from papergym.model.generation import TorchEngine
 from papergym.model.prompts import student_messages, teacher_messages
 from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
-from papergym.training.config import SamplingTable, TrainingConfig
+from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least, within
 from papergym.training.data import PromptStream, encode_prompts
 from papergym.training.loop import Batch, Phases, Policy, load_policy, train
 from papergym.training.packing import pack, pad_rows, predicting_hidden
@@ -43,6 +44,13 @@ class OpsdTable:
     aggregation: Literal["sequence_mean", "token_mean"] = "sequence_mean"
     samples_per_prompt: int = 1
     backend: str = "auto"  # of the kernel
+
+    def __post_init__(self) -> None:
+        within(self, "opsd", "beta", 0.0, 1.0)
+        above_zero(self, "opsd", "temperature", *([] if self.element_clip is None else ["element_clip"]))
+        at_least(self, "opsd", "samples_per_prompt", 1)
+        teacher(self.teacher)
+        find_divergence(self.divergence)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,11 @@ def centred_only(centred: Tensor, scored: Tensor, count: Tensor) -> Tensor:
 ESTIMATORS = {"standardised": standardised, "centred": centred_only}
 
 
+def find_estimator(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """A built-in estimator, or module:function from (centred rewards, scored, count of scored) to advantages."""
+    return resolve("advantage estimator", name, ESTIMATORS)
+
+
 def group_advantages(rewards: Tensor, group_size: int, estimator: str = "standardised") -> Tensor:
     """Advantages [B] of rewards [B], at least float32; consecutive runs of group_size answer the same question.
 
@@ -34,7 +39,7 @@ def group_advantages(rewards: Tensor, group_size: int, estimator: str = "standar
     """
     if group_size < 1 or rewards.dim() != 1 or len(rewards) % group_size:
         raise InputError(f"rewards of shape {tuple(rewards.shape)} can't be cut into groups of {group_size}")
-    function: Callable[[Tensor, Tensor, Tensor], Tensor] = resolve("advantage estimator", estimator, ESTIMATORS)
+    function = find_estimator(estimator)
     values = rewards.to(torch.promote_types(rewards.dtype, torch.float32)).view(-1, group_size)
     scored = ~values.isnan()
     count = scored.sum(dim=1, keepdim=True)

@@ -20,17 +20,18 @@ from torch import Tensor
 
 from papergym.errors import InputError
 from papergym.judge.answer import plan_of
-from papergym.judge.scoring import Scored, open_judge
+from papergym.judge.scoring import JUDGES, Scored, open_judge
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import TorchEngine
 from papergym.model.lora import adapters_disabled, lora_parameters
 from papergym.model.prompts import student_messages
-from papergym.rl.advantages import group_advantages, zero_variance
+from papergym.registry import resolve
+from papergym.rl.advantages import find_estimator, group_advantages, zero_variance
 from papergym.rl.losses import find_loss, policy_terms, truncated_correction
 from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
-from papergym.training.config import SamplingTable, TrainingConfig, at_least
+from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least
 from papergym.training.data import PromptStream, encode_prompts
 from papergym.training.loop import Batch, Phases, Policy, load_policy, train
 from papergym.training.packing import Packed, pack, pad_rows, predicting_hidden
@@ -56,6 +57,12 @@ class GrpoTable:
 
     def __post_init__(self) -> None:
         at_least(self, "grpo", "group_size", 1)
+        for name in ("clip_low", "clip_high", "kl_weight"):
+            at_least(self, "grpo", name, 0)
+        above_zero(self, "grpo", "correction_cap")
+        find_loss(self.loss)
+        find_estimator(self.advantage)
+        resolve("judge", self.judge, JUDGES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,8 +59,7 @@ class SamplingTable:
 
     def __post_init__(self) -> None:
         at_least(self, "sampling", "max_tokens", 1)
-        if not self.temperature > 0:
-            raise InputError(f"key 'sampling.temperature' has the value {self.temperature}: a number above 0 is needed to train on samples")
+        above_zero(self, "sampling", "temperature")
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ class OptimTable:
 
     def __post_init__(self) -> None:
         at_least(self, "optim", "warmup_steps", 0)
-        for name in ("lr", "eps", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"key 'optim.{name}' has the value {getattr(self, name)}: a number above 0 is needed")
+        above_zero(self, "optim", "lr", "eps", "max_grad_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +89,20 @@ class TrainingConfig:
     data: DataTable
     lora: LoraConfig = field(default_factory=lambda: LoraConfig(rank=64, alpha=128))
     optim: OptimTable = field(default_factory=OptimTable)
+
+
+def within(table: object, prefix: str, name: str, low: float, high: float = float("inf")) -> None:
+    """Raises InputError when a field of a table lies outside a closed interval."""
+    value = getattr(table, name)
+    if not low <= value <= high:
+        raise InputError(f"key '{prefix}.{name}' has the value {value}: a number from {low:g} to {high:g} is needed")
+
+
+def above_zero(table: object, prefix: str, *names: str) -> None:
+    """Raises InputError when a field of a table is not above 0."""
+    for name in names:
+        if not getattr(table, name) > 0:
+            raise InputError(f"key '{prefix}.{name}' has the value {getattr(table, name)}: a number above 0 is needed")
 
 
 def at_least(table: object, prefix: str, name: str, least: int) -> None:

@@ -1,0 +1,109 @@
+"""Bad input, as a user meets it: one sentence that names file and field, exit code 2, no traceback."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from papergym.cli import main
+from papergym.distill.train import OpsdConfig
+from papergym.distill.train import run as run_opsd
+from papergym.environment import write_environments
+from papergym.training.command import training_command
+
+
+def refused(command, arguments, capsys):
+    """Runs a command that must fail with code 2 and returns its one line."""
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, (result.output, result.exception)
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and "Traceback" not in lines[0], lines
+    return lines[0]
+
+
+GOOD = {"id": "a", "domain": "cs", "question": "Why?", "rubric": [{"text": "c"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["paper.tex"]),
+        (bytes(range(256)) * 40, ["paper.tex"]),
+        (b"\\documentclass{article}\\begin{document}\\end{document}", ["paper.tex"]),
+    ],
+    ids=["empty", "binary", "no text"],
+)
+def test_build_refuses_what_is_no_paper(tmp_path, capsys, content, words):
+    (tmp_path / "paper.tex").write_bytes(content)
+    line = refused(main, ["build", tmp_path / "paper.tex", "--out", tmp_path / "out.jsonl"], capsys)
+    assert all(word in line for word in words), line
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_missing_files_are_named(tmp_path, capsys):
+    assert "gone.tex" in refused(main, ["build", tmp_path / "gone.tex", "--out", tmp_path / "o.jsonl"], capsys)
+    assert "gone" in refused(main, ["report", tmp_path / "gone"], capsys)
+    arguments = ["eval", "--model", tmp_path / "gone-model", "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"]
+    assert "e.jsonl" in refused(main, arguments, capsys)
+    (tmp_path / "e.jsonl").write_text(json.dumps(GOOD) + "\n")
+    assert "gone-model" in refused(main, arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps(GOOD) + "\n" + json.dumps(GOOD)[:30], ["e.jsonl", "line 2", "cut off"]),
+        (json.dumps({**GOOD, "rubric": [{"dimension": "method"}]}) + "\n", ["e.jsonl", "line 1", "rubric[0].text"]),
+        (json.dumps({**GOOD, "questions": "?"}) + "\n", ["e.jsonl", "line 1", "'questions'"]),
+    ],
+)
+def test_eval_names_the_line_and_field(tmp_path, tiny_policy, capsys, text, words):
+    (tmp_path / "e.jsonl").write_text(text)
+    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"], capsys)
+    assert all(word in line for word in words), line
+
+
+def test_eval_refuses_a_prompt_longer_than_the_context(tmp_path, tiny_policy, capsys):
+    (tmp_path / "e.jsonl").write_text(json.dumps({**GOOD, "question": "Why? " * 1000}) + "\n")
+    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"], capsys)
+    assert "2048" in line, line
+
+
+def trainer_arguments(tmp_path, tiny_policy, environments):
+    write_environments(tmp_path / "train.jsonl", environments)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f'[run]\ndir = "{tmp_path / "run"}"\nsteps = 1\n[model]\npath = "{tiny_policy}"\ndtype = "float32"\n'
+        f'[data]\ntrain = "{tmp_path / "train.jsonl"}"\nprompts_per_step = 1\n[lora]\nrank = 4\nalpha = 8\n[sampling]\nmax_tokens = 4\n'
+    )
+    return training_command(OpsdConfig, run_opsd, "OPSD"), ["--config", recipe]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["--set", "optim.rate=1"], ["recipe.toml", "'optim.rate'"]),
+        (["--set", "run.steps=0"], ["run.steps", "0"]),
+        (["--set", "opsd.context=answer"], ["opsd.context", "'answer'", "'rubric'"]),
+        (["--set", "opsd.beta=1.5"], ["beta", "1.5"]),
+        (["--set", "opsd.divergence=hellinger"], ["'hellinger'"]),
+        (["--set", "opsd.teacher=old"], ["teacher", "'old'", "live"]),
+        (["--set", "run.steps=2", "optim.lr=fast"], ["optim.lr", "'fast'"]),
+    ],
+)
+def test_trainers_name_the_key_before_loading_a_model(tmp_path, tiny_policy, environments, capsys, overrides, words):
+    command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
+    line = refused(command, [*arguments, *overrides], capsys)
+    assert all(word in line for word in words), line
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, tiny_policy, environments, capsys):
+    command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
+    assert CliRunner().invoke(command, [str(a) for a in arguments]).exit_code == 0
+    adapter = tmp_path / "run" / "adapter"
+    line = refused(
+        command, [*arguments, "--set", f"run.dir={tmp_path / 'next'}", "model.path=smollm2-135m", f"model.adapter={adapter}"], capsys
+    )
+    assert "adapter_model.safetensors" in line or str(adapter) in line, line
+    line = refused(command, [*arguments, "--resume", "--set", "run.steps=2", "lora.rank=8"], capsys)
+    assert "lora.rank was 4" in line, line

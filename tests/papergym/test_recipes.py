@@ -1,0 +1,95 @@
+"""The demo recipe, whole, on a tiny model: every stage runs, the table comes from files, and a second call repeats nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from papergym.cli import main
+
+ROOT = Path(__file__).parent.parent.parent
+RECIPE = """
+[model]
+path = "{model}"
+dtype = "float32"
+[evaluation]
+samples = 2
+max_tokens = 8
+[opsd.run]
+steps = 2
+[opsd.data]
+prompts_per_step = 2
+[opsd.lora]
+rank = 4
+alpha = 8
+[opsd.sampling]
+max_tokens = 8
+[grpo.run]
+steps = 2
+[grpo.data]
+prompts_per_step = 1
+[grpo.sampling]
+max_tokens = 8
+[grpo.grpo]
+group_size = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, tiny_policy):
+    """A finished demo run: (its directory, the command's arguments, its output)."""
+    directory = tmp_path_factory.mktemp("demo")
+    slugs = (ROOT / "examples/papers/demo.txt").read_text().split()
+    for slug in slugs[:2] + slugs[-1:]:
+        shutil.copytree(ROOT / "examples/papers" / slug, directory / "papers" / slug)
+    model = directory / "model"
+    shutil.copytree(tiny_policy, model)
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 16384}  # bytes make long prompts
+    (model / "config.json").write_text(json.dumps(config))
+    (directory / "recipe.toml").write_text(RECIPE.format(model=model))
+    arguments = ["demo", "--papers", directory / "papers", "--run", directory / "run", "--config", directory / "recipe.toml"]
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return directory / "run", [str(argument) for argument in arguments], result.stdout
+
+
+def files(directory):
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_every_stage_leaves_its_files_and_the_table_says_what_they_say(demo):
+    run, _, output = demo
+    table = {row["row"]: row for row in json.loads((run / "table.json").read_text())}
+    assert list(table) == ["base", "opsd", "grpo"]
+    heldout = [json.loads(line)["id"] for line in (run / "environments/heldout.jsonl").read_text().splitlines()]
+    for name, row in table.items():
+        answers = [json.loads(line) for line in (run / f"eval/{name}.jsonl").read_text().splitlines()]
+        assert {answer["environment"] for answer in answers} == set(heldout)
+        assert len(answers) == row["samples"] == 2 * len(heldout)
+        rewards = [answer["reward"] for answer in answers]
+        assert row["reward"]["mean"] == pytest.approx(sum(rewards) / len(rewards))
+        assert f"{row['reward']['mean']:.3f}" in output
+    for stage in ("opsd", "grpo"):
+        steps = [json.loads(line)["step"] for line in (run / stage / "metrics.jsonl").read_text().splitlines()]
+        assert steps == [1, 2]
+        assert (run / stage / "adapter/adapter_model.safetensors").exists()
+        assert list((run / stage / "tensorboard").iterdir())
+    assert (run / "report.html").stat().st_size > 10_000
+    assert str(run / "report.html") in output
+
+
+def test_a_second_call_repeats_nothing(demo):
+    run, arguments, _ = demo
+    before = files(run)
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    assert files(run) == before
+
+
+def test_another_recipe_in_the_same_directory_is_refused(demo):
+    _, arguments, _ = demo
+    result = CliRunner().invoke(main, [*arguments, "--set", "grpo.run.steps=3"])
+    assert result.exit_code == 2 and "another 'grpo'" in result.stderr
+    result = CliRunner().invoke(main, [*arguments, "--set", "grpo.grpo.kl_wieght=3"])
+    assert result.exit_code == 2 and "'grpo.grpo.kl_wieght'" in result.stderr
