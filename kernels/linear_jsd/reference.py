@@ -1,0 +1,73 @@
+"""The operation written plainly: whole logits, autograd, one formula. For reading, for checking, and for small inputs."""
+
+import math
+
+import torch
+
+from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
+from papergym.kernels.linear_jsd.divergences import jsd
+from papergym.kernels.projection import accumulation_dtype
+
+
+def linear_jsd(
+    student_hidden: torch.Tensor,
+    student_head: torch.Tensor,
+    teacher_hidden: torch.Tensor,
+    teacher_head: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: JsdOptions,
+) -> JsdOutput:
+    """As fused_linear_jsd, on checked arguments. Memory: about ten [N, V] tensors."""
+    rows = slice(None) if mask is None else mask
+    dtype = accumulation_dtype(student_hidden, student_head, teacher_hidden, teacher_head)
+    student = _logprobs(student_hidden[rows], student_head, options.temperature, dtype)
+    with torch.no_grad():
+        teacher = _logprobs(teacher_hidden[rows], teacher_head, options.temperature, dtype)
+
+    entries = _entries(student, teacher, options)
+    with torch.no_grad():
+        cut = entries > options.element_clip if options.element_clip is not None else torch.zeros_like(entries, dtype=torch.bool)
+        top1_agree = student.gather(-1, teacher.argmax(-1, keepdim=True)).squeeze(-1) == student.amax(-1)
+    if options.element_clip is not None:
+        divergence = entries.masked_fill(cut, options.element_clip).sum(-1)
+    else:
+        balance = options.divergence.balance(options.beta)
+        divergence = (entries + balance * (student.exp() - teacher.exp()).detach()).sum(-1)
+    outputs = (divergence, _entropy(student.detach()), _entropy(teacher), top1_agree, cut.sum(-1))
+    return JsdOutput(*outputs) if mask is None else JsdOutput(*(_scatter(values, mask) for values in outputs))
+
+
+def _logprobs(hidden: torch.Tensor, head: torch.Tensor, temperature: float, dtype: torch.dtype) -> torch.Tensor:
+    return torch.log_softmax(hidden.to(dtype) @ head.to(dtype).T / temperature, dim=-1)  # [N, V]
+
+
+def _entries(student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions) -> torch.Tensor:
+    """f [N, V]. The built-in divergence is written out here once more, so that its fast form has something to be checked against."""
+    if options.divergence.entries is jsd:
+        return _plain_jsd(student, teacher, options.beta)
+    value, derivative = options.divergence.entries(student.detach(), teacher, options.beta)
+    return value + derivative * (student - student.detach())  # equal to value, with its derivative
+
+
+def _plain_jsd(student: torch.Tensor, teacher: torch.Tensor, beta: float) -> torch.Tensor:
+    if beta == 0:
+        return _times(teacher.exp(), teacher - student)
+    if beta == 1:
+        return _times(student.exp(), student - teacher)
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    return beta * _times(teacher.exp(), teacher - mixture) + (1 - beta) * _times(student.exp(), student - mixture)
+
+
+def _times(probability: torch.Tensor, log_ratio: torch.Tensor) -> torch.Tensor:
+    """probability · log_ratio, and 0 with gradient 0 where the probability is 0, whatever the ratio is."""
+    absent = probability == 0
+    return probability * log_ratio.masked_fill(absent, 0)
+
+
+def _entropy(logprobs: torch.Tensor) -> torch.Tensor:
+    return -_times(logprobs.exp(), logprobs).sum(-1)
+
+
+def _scatter(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The values [n] of the rows that the mask keeps, at their places in [N], zero elsewhere."""
+    return torch.zeros(mask.shape, dtype=values.dtype, device=values.device).masked_scatter(mask, values)

@@ -1,0 +1,205 @@
+"""The operation in plain PyTorch for any device, tuned for CPUs: rows in chunks through one workspace, gradient in place.
+
+Legend: n rows that the mask keeps, R rows of a chunk, r rows of a block, H and Ht hidden widths, V vocabulary.
+
+Per chunk: GEMMs of both heads into the workspace [2, R, V]; one pass over blocks of rows that turns student logits into their
+gradient in place; a GEMM that contracts it to the hidden gradient. The upstream weight of a token only scales its row, so
+that GEMM belongs to forward and the hidden gradient costs [n, H], not a second visit. The head gradient mixes rows, so it waits
+for the weights: backward visits the chunks again. A block is small enough that the dozen element-wise operations on it
+run from cache; eager PyTorch then reaches about the speed of a fused loop.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
+from papergym.kernels.projection import (
+    CACHE_SHARE,
+    accumulation_dtype,
+    cached_head,
+    contract,
+    exact_products,
+    project,
+    row_argmax,
+    row_chunks,
+    same_matrix,
+)
+
+BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
+TEMPORARIES = 8  # of that size, alive at once
+
+
+def linear_jsd(
+    student_hidden: torch.Tensor,
+    student_head: torch.Tensor,
+    teacher_hidden: torch.Tensor,
+    teacher_head: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: JsdOptions,
+) -> JsdOutput:
+    """As fused_linear_jsd, on checked arguments."""
+    rows = None if mask is None else mask.nonzero().squeeze(-1)
+    hidden_gradient = torch.is_grad_enabled() and student_hidden.requires_grad
+    return JsdOutput(*_LinearJsd.apply(student_hidden, student_head, teacher_hidden, teacher_head, rows, options, hidden_gradient))
+
+
+class _LinearJsd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, student_hidden, student_head, teacher_hidden, teacher_head, rows, options, hidden_gradient):
+        ctx.set_materialize_grads(False)
+        total, device = student_hidden.shape[0], student_hidden.device
+        count = total if rows is None else rows.numel()
+        dtype = accumulation_dtype(student_hidden, student_head, teacher_hidden, teacher_head)
+        results = _RowResults.empty(count, dtype, device)
+        gradient = torch.empty(count, student_hidden.shape[1], dtype=dtype, device=device) if hidden_gradient else None
+        operands = (student_hidden, student_head, teacher_hidden, teacher_head)
+        with exact_products(*operands):
+            for chunk, logits, _, head in _chunks(*operands, rows, options):
+                _row_pass(logits, options, hidden_gradient, results.at(chunk))
+                if gradient is not None:
+                    contract(logits[0], head, out=gradient[chunk])
+        if gradient is not None:
+            gradient.div_(options.temperature)
+        ctx.options = options
+        ctx.save_for_backward(*operands, rows, gradient)
+        outputs = results.all()
+        if rows is not None:
+            outputs = tuple(values.new_zeros(total).index_copy_(0, rows, values) for values in outputs)
+        ctx.mark_non_differentiable(*outputs[1:])
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, upstream, *_):
+        *operands, rows, gradient = ctx.saved_tensors
+        student_hidden, student_head = operands[:2]
+        hidden_gradient = head_gradient = None
+        if upstream is not None and rows is not None:
+            upstream = upstream[rows]
+        if upstream is not None and gradient is not None:
+            scaled = (gradient * upstream[:, None]).to(student_hidden.dtype)
+            hidden_gradient = scaled if rows is None else scaled.new_zeros(student_hidden.shape).index_copy_(0, rows, scaled)
+        if upstream is not None and ctx.needs_input_grad[1]:
+            head_gradient = _head_gradient(operands, rows, upstream / ctx.options.temperature, ctx.options).to(student_head.dtype)
+        return hidden_gradient, head_gradient, None, None, None, None, None
+
+
+@dataclass(frozen=True)
+class _RowResults:
+    """Per-row outputs [n], in JsdOutput's order."""
+
+    divergence: torch.Tensor
+    entropy: torch.Tensor
+    teacher_entropy: torch.Tensor
+    top1_agree: torch.Tensor
+    clipped: torch.Tensor
+
+    @classmethod
+    def empty(cls, rows: int, dtype: torch.dtype, device: torch.device) -> "_RowResults":
+        return cls(*(torch.empty(rows, dtype=kind, device=device) for kind in (dtype, dtype, dtype, torch.bool, torch.int64)))
+
+    def all(self) -> tuple[torch.Tensor, ...]:
+        return self.divergence, self.entropy, self.teacher_entropy, self.top1_agree, self.clipped
+
+    def at(self, rows: slice) -> "_RowResults":
+        """A view of some rows."""
+        return _RowResults(*(values[rows] for values in self.all()))
+
+
+def _chunks(
+    student_hidden: torch.Tensor,
+    student_head: torch.Tensor,
+    teacher_hidden: torch.Tensor,
+    teacher_head: torch.Tensor,
+    rows: torch.Tensor | None,
+    options: JsdOptions,
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yields (chunk, logits [2, R, V] of student and teacher, student hidden [R, H], student head) in the accumulation dtype.
+
+    The logits live in one workspace that the next chunk overwrites. A head that is also the teacher's is read once, by one GEMM.
+    """
+    dtype = accumulation_dtype(student_hidden, student_head, teacher_hidden, teacher_head)
+    count = student_hidden.shape[0] if rows is None else rows.numel()
+    vocabulary = student_head.shape[0]
+    row_bytes = 2 * vocabulary * dtype.itemsize
+    shared = same_matrix(student_head, teacher_head)
+    budget = int(options.workspace_bytes * CACHE_SHARE) // (1 if shared else 2)
+    student = cached_head(student_head, dtype, budget)
+    teacher = student if shared else cached_head(teacher_head, dtype, budget)
+    caches = [copy for copy, head in ((student, student_head), (teacher, teacher_head)) if copy is not head][: 1 if shared else 2]
+    spent = sum(copy.numel() * dtype.itemsize for copy in caches) + TEMPORARIES * BLOCK_BYTES
+
+    workspace = None
+    for chunk in row_chunks(count, row_bytes, options.workspace_bytes - spent):
+        if workspace is None:  # the first chunk is the longest
+            workspace = torch.empty(2 * (chunk.stop - chunk.start) * vocabulary, dtype=dtype, device=student_hidden.device)
+        picked = chunk if rows is None else rows[chunk]
+        student_rows, teacher_rows = student_hidden[picked].to(dtype), teacher_hidden[picked].to(dtype)
+        logits = workspace[: 2 * len(student_rows) * vocabulary].view(2, len(student_rows), vocabulary)
+        if shared:
+            project(torch.cat((student_rows, teacher_rows)), student, out=logits.flatten(0, 1))
+        else:
+            project(student_rows, student, out=logits[0])
+            project(teacher_rows, teacher, out=logits[1])
+        yield chunk, logits, student_rows, student
+
+
+def _row_pass(logits: torch.Tensor, options: JsdOptions, gradient: bool, results: _RowResults) -> None:
+    """Fills the results of R rows; if asked, overwrites the student's half of the logits [2, R, V] by temperature · dD/d(raw logit)."""
+    rows, vocabulary = logits.shape[1:]
+    step = max(2, BLOCK_BYTES // (vocabulary * logits.dtype.itemsize))
+    for start in range(0, rows, step):
+        block = slice(start, min(start + step, rows))
+        _block_pass(logits[0, block], logits[1, block], options, gradient, results.at(block))
+
+
+def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, options: JsdOptions, gradient: bool, out: _RowResults) -> None:
+    """One block of rows [r, V], all of it in cache."""
+    if options.temperature != 1:
+        student_logits.mul_(1 / options.temperature)
+        teacher_logits.mul_(1 / options.temperature)
+    student, teacher = torch.log_softmax(student_logits, -1), torch.log_softmax(teacher_logits, -1)
+    value, derivative = options.divergence.entries(student, teacher, options.beta)
+    student_probs, teacher_probs = torch.exp(student, out=student_logits), torch.exp(teacher, out=teacher_logits)
+
+    top = row_argmax(teacher)
+    torch.eq(student.gather(-1, top[:, None]).squeeze(-1), student.amax(-1), out=out.top1_agree)
+    _entropy(student, student_probs, out.entropy)
+    _entropy(teacher, teacher_probs, out.teacher_entropy)
+
+    if options.element_clip is not None:
+        cut = value > options.element_clip
+        torch.sum(cut, -1, out=out.clipped)
+        derivative = derivative * cut.logical_not()
+        value.clamp_(max=options.element_clip)
+    else:
+        out.clipped.zero_()
+        balance = options.divergence.balance(options.beta)
+        if balance:
+            value.add_(teacher_probs.sub_(student_probs), alpha=-balance)
+    torch.sum(value, -1, out=out.divergence)
+    if gradient:
+        total = derivative.sum(-1, keepdim=True)  # G
+        torch.addcmul(derivative, student_probs, total, value=-1, out=student_logits)
+
+
+def _entropy(logprobs: torch.Tensor, probs: torch.Tensor, out: torch.Tensor) -> None:
+    """−Σ q log q. Overwrites the log-probabilities. A column of −inf counts 0."""
+    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=out)
+    out.neg_()
+
+
+def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, options: JsdOptions) -> torch.Tensor:
+    """Σ_i weight_i · (dD_i/d logits)ᵀ · hidden_i over n rows, [V, H] in the accumulation dtype; recomputes the logits."""
+    student_hidden, student_head = operands[:2]
+    dtype = accumulation_dtype(*operands)
+    gradient = torch.zeros(student_head.shape, dtype=dtype, device=student_head.device)
+    scratch = _RowResults.empty(weights.numel(), dtype, student_hidden.device)
+    with exact_products(*operands):
+        for chunk, logits, hidden, _ in _chunks(*operands, rows, options):
+            _row_pass(logits, options, True, scratch.at(chunk))
+            gradient.addmm_(logits[0].mul_(weights[chunk, None]).T, hidden)
+    return gradient

@@ -1,0 +1,15 @@
+"""The operation written plainly: whole logits and autograd. For reading, for checking, and for small inputs."""
+
+import torch
+
+from papergym.kernels.linear_logprob import LogprobOutput
+from papergym.kernels.projection import accumulation_dtype
+
+
+def linear_logprob(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, temperature: float) -> LogprobOutput:
+    """As fused_linear_logprob, on checked arguments. Memory: about six [N, V] tensors."""
+    dtype = accumulation_dtype(hidden, head)
+    logprobs = torch.log_softmax(hidden.to(dtype) @ head.to(dtype).T / temperature, dim=-1)  # [N, V]
+    probs = logprobs.exp()
+    entropy = -(probs * logprobs.masked_fill(probs == 0, 0)).sum(-1)
+    return LogprobOutput(logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy)

@@ -1,0 +1,112 @@
+"""The operation in plain PyTorch for any device: rows in chunks through one workspace, the logits recomputed in backward.
+
+Legend: R rows of a chunk, r rows of a block that fits the cache, H hidden width, V vocabulary.
+
+With upstream weights a for the log-prob of the target y and b for the entropy S, the gradient of the scaled logits is
+a (δ_jy − q_j) − b q_j (log q_j + S).
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from papergym.kernels.linear_logprob import LogprobOutput
+from papergym.kernels.projection import CACHE_SHARE, accumulation_dtype, cached_head, contract, exact_products, project, row_chunks
+
+WORKSPACE_BYTES = 256 << 20  # beside inputs, gradients and [N] outputs
+BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
+TEMPORARIES = 3  # of that size, alive at once
+
+
+def linear_logprob(
+    hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, temperature: float, workspace_bytes: int = WORKSPACE_BYTES
+) -> LogprobOutput:
+    """As fused_linear_logprob, on checked arguments, within the given workspace (a single row is always taken)."""
+    return LogprobOutput(*_LinearLogprob.apply(hidden, head, targets, temperature, workspace_bytes))
+
+
+class _LinearLogprob(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, head, targets, temperature, workspace_bytes):
+        ctx.set_materialize_grads(False)
+        ctx.temperature, ctx.workspace_bytes = temperature, workspace_bytes
+        dtype = accumulation_dtype(hidden, head)
+        logprob, entropy = (torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device) for _ in range(2))
+        with exact_products(hidden, head):
+            for chunk, logits, _, _ in _chunks(hidden, head, workspace_bytes):
+                for block in _blocks(logits):
+                    rows = slice(chunk.start + block.start, chunk.start + block.stop)
+                    logprobs = _logprobs(logits[block], temperature)
+                    logprob[rows] = logprobs.gather(-1, targets[rows, None]).squeeze(-1)
+                    probs = torch.exp(logprobs, out=logits[block])
+                    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=entropy[rows])
+        entropy.neg_()
+        ctx.save_for_backward(hidden, head, targets, entropy)
+        return logprob, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, logprob_weight, entropy_weight):
+        hidden, head, targets, entropy = ctx.saved_tensors
+        if logprob_weight is None and entropy_weight is None:
+            return None, None, None, None, None
+        needs_hidden, needs_head = ctx.needs_input_grad[:2]
+        dtype = accumulation_dtype(hidden, head)
+        hidden_gradient = torch.empty(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
+        head_gradient = torch.zeros(head.shape, dtype=dtype, device=head.device) if needs_head else None
+        with exact_products(hidden, head):
+            for chunk, logits, hidden_rows, weight in _chunks(hidden, head, ctx.workspace_bytes):
+                for block in _blocks(logits):
+                    rows = slice(chunk.start + block.start, chunk.start + block.stop)
+                    logprobs = _logprobs(logits[block], ctx.temperature)
+                    probs = torch.exp(logprobs, out=logits[block])
+                    if entropy_weight is not None:
+                        factor = logprobs.clamp_(min=-1e4).add_(entropy[rows, None]).mul_(entropy_weight[rows, None])
+                        probs.mul_(factor if logprob_weight is None else factor.add_(logprob_weight[rows, None])).neg_()
+                    else:
+                        probs.mul_(logprob_weight[rows, None]).neg_()
+                    if logprob_weight is not None:
+                        probs.scatter_add_(-1, targets[rows, None], logprob_weight[rows, None])
+                if hidden_gradient is not None:
+                    contract(logits, weight, out=hidden_gradient[chunk])
+                if head_gradient is not None:
+                    head_gradient.addmm_(logits.T, hidden_rows)
+        return (
+            *(_finish(gradient, like, ctx.temperature) for gradient, like in ((hidden_gradient, hidden), (head_gradient, head))),
+            None,
+            None,
+            None,
+        )
+
+
+def _finish(gradient: torch.Tensor | None, like: torch.Tensor, temperature: float) -> torch.Tensor | None:
+    return None if gradient is None else gradient.div_(temperature).to(like.dtype)
+
+
+def _chunks(
+    hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yields (chunk, logits [R, V] before the temperature, hidden [R, H], head) in the accumulation dtype; one reused workspace."""
+    dtype = accumulation_dtype(hidden, head)
+    weight = cached_head(head, dtype, int(workspace_bytes * CACHE_SHARE))
+    spent = TEMPORARIES * BLOCK_BYTES + (0 if weight is head else weight.numel() * dtype.itemsize)
+    workspace = None
+    for chunk in row_chunks(hidden.shape[0], head.shape[0] * dtype.itemsize, workspace_bytes - spent):
+        if workspace is None:  # the first chunk is the longest
+            workspace = torch.empty(chunk.stop - chunk.start, head.shape[0], dtype=dtype, device=hidden.device)
+        hidden_rows = hidden[chunk].to(dtype)
+        logits = workspace[: len(hidden_rows)]
+        project(hidden_rows, weight, out=logits)
+        yield chunk, logits, hidden_rows, weight
+
+
+def _blocks(logits: torch.Tensor) -> Iterator[slice]:
+    rows, vocabulary = logits.shape
+    step = max(2, BLOCK_BYTES // (vocabulary * logits.dtype.itemsize))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def _logprobs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    return torch.log_softmax(logits if temperature == 1 else logits.mul_(1 / temperature), -1)
