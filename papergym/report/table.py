@@ -1,0 +1,129 @@
+"""The table that compares the rows of a run, from eval/*.jsonl: means over environments with bootstrap 95 % intervals.
+
+An environment's value is the mean of its scored answers and every environment counts the same, so the environment is the unit
+that is resampled: several answers to one question are not independent evidence. The difference to base is paired: it is formed
+inside each environment first, which removes the spread between easy and hard questions.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from papergym.errors import InputError
+from papergym.files import write_json
+from papergym.report.read import Answer, read_answers
+
+BASE = "base"
+LEVEL = 0.95
+RESAMPLES = 10_000
+SEED = 0  # fixed, so that the same answers always print the same interval
+
+
+def comparison_table(run_dir: str | Path) -> list[dict[str, Any]]:
+    """One mapping for each eval/<row>.jsonl, base first.
+
+    row, environments (number with an answer), samples (number of answers), reward and tokens {"mean", "low", "high"},
+    difference {"mean", "low", "high", "environments"} of the reward to base, paired (None for base or without one),
+    truncated (share of answers that reached the token limit), unscored (number of answers without a reward; they are in no mean).
+    Means without data and intervals of fewer than two environments are None. Raises InputError naming the directory or the line.
+    """
+    rows = read_answers(run_dir)
+    if not rows:
+        raise InputError(f"{run_dir}: no answers in eval/*.jsonl to compare; evaluate a model into this directory first")
+    return compare(rows)
+
+
+def compare(rows: Mapping[str, Sequence[Answer]]) -> list[dict[str, Any]]:
+    """The table of comparison_table from answers already read."""
+    rewards = {row: environment_means(answers, lambda answer: answer.reward) for row, answers in rows.items()}
+    table = []
+    for row, answers in rows.items():
+        tokens = environment_means(answers, lambda answer: answer.tokens)
+        table.append(
+            {
+                "row": row,
+                "environments": len(tokens),
+                "samples": len(answers),
+                "reward": _estimate(list(rewards[row].values())),
+                "difference": _difference(rewards[row], rewards[BASE]) if row != BASE and BASE in rewards else None,
+                "tokens": _estimate(list(tokens.values())),
+                "truncated": sum(answer.finish_reason == "length" for answer in answers) / len(answers),
+                "unscored": sum(answer.reward is None for answer in answers),
+            }
+        )
+    return table
+
+
+def write_table(run_dir: str | Path) -> list[dict[str, Any]]:
+    """Computes the table, writes it to table.json in the run directory and returns it."""
+    table = comparison_table(run_dir)
+    write_json(Path(run_dir) / "table.json", table)
+    return table
+
+
+def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None:
+    """Prints the table to a rich console (a fresh one on stdout by default)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Table(caption="95 % intervals: bootstrap over environments; differences are paired within environments", title_justify="left")
+    out.add_column("row")
+    for heading in ("environments", "answers", "reward", "difference to base", "tokens", "truncated", "unscored"):
+        out.add_column(heading, justify="right")
+    for row in table:
+        out.add_row(
+            row["row"],
+            str(row["environments"]),
+            str(row["samples"]),
+            format_estimate(row["reward"]),
+            format_estimate(row["difference"], "{:+.3f}"),
+            format_estimate(row["tokens"], "{:.0f}"),
+            f"{row['truncated']:.1%}",
+            str(row["unscored"]),
+            style="bold" if row["difference"] and row["difference"]["low"] is not None and row["difference"]["low"] > 0 else None,
+        )
+    (console or Console()).print(out)
+
+
+def format_estimate(estimate: Mapping[str, Any] | None, number: str = "{:.3f}") -> str:
+    """ "0.412 [0.371, 0.455]", "0.412" without an interval, "–" without a value."""
+    if estimate is None or estimate["mean"] is None:
+        return "–"
+    mean = number.format(estimate["mean"])
+    return mean if estimate["low"] is None else f"{mean} [{number.format(estimate['low'])}, {number.format(estimate['high'])}]"
+
+
+def environment_means(answers: Sequence[Answer], value: Callable[[Answer], float | None]) -> dict[str, float]:
+    """Environment id -> mean of the value over its answers that have one; environments without any are left out."""
+    values = defaultdict(list)
+    for answer in answers:
+        if (number := value(answer)) is not None:
+            values[answer.environment].append(number)
+    return {environment: float(np.mean(numbers)) for environment, numbers in values.items()}
+
+
+def bootstrap_interval(values: Sequence[float], *, level: float = LEVEL, resamples: int = RESAMPLES) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of the mean. values [n], one for each independent unit; None for n < 2, where nothing can be said."""
+    data = np.asarray(values, dtype=np.float64)
+    if data.size < 2:
+        return None
+    random = np.random.default_rng(SEED)
+    rows = max(1, min(resamples, 2_000_000 // data.size))  # at most 16 MB of indices at a time
+    means = np.concatenate(
+        [data[random.integers(0, data.size, (min(rows, resamples - start), data.size))].mean(axis=1) for start in range(0, resamples, rows)]
+    )
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _estimate(values: Sequence[float]) -> dict[str, float | None]:
+    low, high = bootstrap_interval(values) or (None, None)
+    return {"mean": float(np.mean(values)) if values else None, "low": low, "high": high}
+
+
+def _difference(row: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float | int | None]:
+    shared = [environment for environment in row if environment in base]
+    return {**_estimate([row[environment] - base[environment] for environment in shared]), "environments": len(shared)}
