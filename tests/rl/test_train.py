@@ -19,19 +19,24 @@ from papergym.training.loop import Phases, load_policy
 JUDGES = '''
 from papergym.judge.scoring import Scored
 
-class Vowels:
-    """The share of the letter e among the characters; a plan that begins with x is unscored."""
+class Share:
+    """The share of some characters in the plan."""
     def score(self, items):
-        def reward(plan):
-            return None if plan.startswith("x") else plan.count("e") / max(1, len(plan))
-        return [Scored((True, False), (None,) * 7, reward(plan)) for _, plan in items]
+        share = lambda plan: sum(map(self.counts, plan)) / max(1, len(plan))
+        return [Scored((True, False), (None,) * 7, share(plan)) for _, plan in items]
+
+class Vowels(Share):
+    counts = staticmethod(lambda character: character == "e")
+
+class Early(Share):
+    counts = staticmethod(lambda character: character < "n")
 '''
 
 
 @pytest.fixture
 def recipe(tmp_path, tiny_policy, environments, monkeypatch):
     write_environments(tmp_path / "train.jsonl", environments)
-    (tmp_path / "vowel_judge.py").write_text(JUDGES)
+    (tmp_path / "share_judges.py").write_text(JUDGES)
     monkeypatch.syspath_prepend(tmp_path)
 
     def make(directory="run", **tables) -> GrpoConfig:
@@ -42,7 +47,7 @@ def recipe(tmp_path, tiny_policy, environments, monkeypatch):
             "lora": {"rank": 8, "alpha": 16},
             "optim": {"lr": 1e-2},
             "sampling": {"max_tokens": 12},
-            "grpo": {"group_size": 4, "judge": "vowel_judge:Vowels"},
+            "grpo": {"group_size": 4, "judge": "share_judges:Early"},
         }
         for name, table in tables.items():
             values[name] = values.get(name, {}) | table
@@ -63,7 +68,7 @@ def metrics(directory):
 
 
 def test_a_reward_that_can_be_learned_is_learned(recipe, tmp_path):
-    run(recipe(run={"steps": 25}, data={"prompts_per_step": 3}, grpo={"group_size": 8, "judge": "vowel_judge:Vowels"}, optim={"lr": 3e-2}))
+    run(recipe(run={"steps": 25}, data={"prompts_per_step": 3}, grpo={"group_size": 8, "judge": "share_judges:Vowels"}, optim={"lr": 3e-2}))
     rewards = [line["reward/mean"] for line in metrics(tmp_path / "run")]
     assert sum(rewards[:3]) / 3 < 0.05
     assert sum(rewards[-3:]) / 3 > 0.4
@@ -72,7 +77,7 @@ def test_a_reward_that_can_be_learned_is_learned(recipe, tmp_path):
 @pytest.mark.parametrize("loss", ["token_mean", "grpo", "dr_grpo"])
 def test_loss_and_gradient_equal_the_plain_computation(recipe, loss):
     config = recipe(
-        grpo={"group_size": 4, "judge": "vowel_judge:Vowels", "loss": loss, "kl_weight": 0.5},
+        grpo={"loss": loss, "kl_weight": 0.5},
         sampling={"max_tokens": 12, "temperature": 1.3},
     )
     policy = load_policy(config)
