@@ -73,6 +73,8 @@ class ModelConfig:
         Understands `rope_parameters` and the older `rope_theta` with `rope_scaling`. Attention dropout is ignored.
         Raises InputError naming the field and the value for whatever the decoder doesn't compute.
         """
+        if not isinstance(config, Mapping):
+            raise InputError(f"a JSON object is needed, not {type(config).__name__}")
         architecture = _hf_architecture(config)
         for name in _REQUIRED:
             _check_positive(name, config.get(name))
@@ -107,6 +109,8 @@ class ModelConfig:
         architecture = metadata.get("general.architecture", "")
         if architecture not in ARCHITECTURES.values():
             raise InputError(f"general.architecture {architecture!r} is not supported: use one of {', '.join(ARCHITECTURES.values())}")
+        if (parts := metadata.get("split.count", 1)) > 1:
+            raise InputError(f"split.count {parts} is not supported: merge the parts with llama-gguf-split --merge")
 
         def value(key: str, default: Any = None) -> Any:
             found = metadata.get(f"{architecture}.{key}", default)

@@ -60,9 +60,9 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise InputError(f"LoRA rank is {self.rank!r}: a positive integer is needed")
-        if not 0 < self.alpha < math.inf:
+        if not isinstance(self.alpha, int | float) or not 0 < self.alpha < math.inf:
             raise InputError(f"LoRA alpha is {self.alpha!r}: a positive number is needed")
-        if not 0 <= self.dropout < 1:
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise InputError(f"LoRA dropout is {self.dropout!r}: at least 0 and below 1 is needed")
         if isinstance(self.target_modules, str) or not self.target_modules:
             raise InputError(f"LoRA target_modules is {self.target_modules!r}: a list with some of {', '.join(PROJECTIONS)} is needed")
@@ -222,6 +222,8 @@ def _read_peft_config(file: Path) -> LoraConfig:
     if not file.is_file():
         raise InputError(f"{file.parent}: no {file.name} in it, so it is not an adapter in PEFT's layout")
     options = read_json(file)
+    if not isinstance(options, dict):
+        raise InputError(f"{file}: a JSON object is needed, not {type(options).__name__}")
     for name, allowed in _PEFT_ALLOWED.items():
         if options.get(name, allowed[0]) not in allowed:
             raise InputError(f"{file}: {name} {options[name]!r} is not supported: use one of {', '.join(map(repr, allowed))}")

@@ -92,7 +92,8 @@ def _list_checkpoint(path: Path) -> list[StoredTensor]:
         return list_safetensors(single)
     if not index.is_file():
         raise InputError(f"{path}: neither model.safetensors nor model.safetensors.index.json in it; other weight formats are not read")
-    weight_map = read_json(index).get("weight_map")
+    contents = read_json(index)
+    weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index}: no weight_map in it, so the shards are unknown")
     shards = [path / name for name in sorted(set(weight_map.values()))]

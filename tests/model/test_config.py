@@ -153,6 +153,7 @@ def test_reads_gguf_metadata():
         ({"general.architecture": "gemma3"}, (), "gemma3"),
         ({"llama.rope.scaling.type": "yarn"}, (), "yarn"),
         ({"llama.rope.dimension_count": 4}, (), "rope.dimension_count 4"),
+        ({"split.count": 3}, (), "split.count 3"),
         ({"llama.expert_count": 8}, (), "expert_count 8"),
         ({"llama.attention.head_count": [6, 4]}, (), r"head_count is \[6, 4\]"),
         ({"llama.block_count": None}, (), "llama.block_count is missing"),

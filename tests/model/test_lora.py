@@ -198,6 +198,7 @@ def test_adapters_stay_fp32_on_a_bf16_base(tiny_checkpoint, adapted):
     [
         ({"rank": 0}, "rank is 0"),
         ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"alpha": None}, "alpha is None"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"target_modules": ("lm_head",)}, "'lm_head' is not supported"),
         ({"target_modules": ()}, "target_modules is"),

@@ -77,6 +77,11 @@ def test_a_saved_model_is_the_same_model_to_transformers_and_to_us(tiny_checkpoi
     assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "config.json").stat().st_mode
 
 
+def test_a_saved_bf16_model_loads_as_bf16(checkpoint, tmp_path):
+    save_model(load_model(checkpoint), tmp_path / "saved")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "saved").dtype == torch.bfloat16
+
+
 def test_saving_merges_adapters(tiny_checkpoint, tmp_path):
     model = apply_lora(load_model(tiny_checkpoint("llama"), dtype=torch.float32), LoraConfig(rank=2, alpha=8))
     torch.manual_seed(0)
@@ -139,6 +144,9 @@ def test_a_checkpoint_of_another_configuration_is_refused_with_both_shapes(check
 def test_configuration_errors_name_the_file(checkpoint):
     change_config(checkpoint, hidden_act="gelu")
     with pytest.raises(InputError, match=r"checkpoint/config.json: hidden_act 'gelu'"):
+        load_model(checkpoint)
+    (checkpoint / "config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"checkpoint/config.json: a JSON object is needed, not list"):
         load_model(checkpoint)
     (checkpoint / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"checkpoint/config.json: not valid JSON"):
