@@ -8,19 +8,31 @@ function ticks(low, high, wanted) {
   const found = [];
   for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index += 1) found.push(index * step || 0);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) + (/^25/.test(String(step * 10 ** 9)) && step < 10 ? 1 : 0);
-  return { values: found, format: (value) => (value === 0 ? "0" : digits > 4 ? minus(value.toExponential(1)) : minus(value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }))) };
+  return {
+    values: found,
+    format: (value) =>
+      value === 0
+        ? "0"
+        : digits > 4
+          ? minus(value.toExponential(1))
+          : minus(value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })),
+  };
 }
 
 // A row of intervals on one scale: the returned function draws one of them. reference: where the dashed line stands.
 function intervalScale(estimates, reference, width = 150) {
-  const values = estimates.flatMap((item) => (item ? [item.mean, item.low, item.high] : [])).concat(reference).filter((value) => !missing(value));
+  const values = estimates
+    .flatMap((item) => (item ? [item.mean, item.low, item.high] : []))
+    .concat(reference)
+    .filter((value) => !missing(value));
   const low = Math.min(...values);
   const high = Math.max(...values);
   const x = (value) => 6 + ((value - low) / (high - low || 1)) * (width - 12);
   return (estimate, name) => {
     const marks = [];
     if (!missing(reference)) marks.push(svg("line", { x1: x(reference), x2: x(reference), y1: 0, y2: 22, class: "reference" }));
-    if (estimate && !missing(estimate.low)) marks.push(svg("line", { x1: x(estimate.low), x2: x(estimate.high), y1: 11, y2: 11, class: "whisker" }));
+    if (estimate && !missing(estimate.low))
+      marks.push(svg("line", { x1: x(estimate.low), x2: x(estimate.high), y1: 11, y2: 11, class: "whisker" }));
     if (estimate && !missing(estimate.mean)) marks.push(svg("circle", { cx: x(estimate.mean), cy: 11, r: 4, class: "dot" }));
     return svg("svg", { width, height: 22, class: "interval", "aria-hidden": "true", style: { "--c": colour(name) } }, marks);
   };
@@ -81,11 +93,16 @@ function curve(panel, axis, window, cursor, width) {
   ]);
   const horizontal = ticks(0, axis.end / axis.scale || 1, Math.max(2, width / 90));
   const bottom = horizontal.values.map((value) =>
-    svg("text", { x: x(value * axis.scale), y: height - 8, class: x(value * axis.scale) > width - 30 ? "tick end" : "tick middle" }, horizontal.format(value)),
+    svg(
+      "text",
+      { x: x(value * axis.scale), y: height - 8, class: x(value * axis.scale) > width - 30 ? "tick end" : "tick middle" },
+      horizontal.format(value),
+    ),
   );
   const stages = axis.bounds.map((bound, index) => [
     index > 0 && svg("line", { x1: x(bound.from), x2: x(bound.from), y1: margin.top, y2: height - margin.bottom, class: "boundary" }),
-    x(bound.to) - x(bound.from) > 34 && svg("text", { x: x(bound.from) + 4, y: 12, class: "stage", style: { "--c": colour(bound.stage) } }, label(bound.stage)),
+    x(bound.to) - x(bound.from) > 34 &&
+      svg("text", { x: x(bound.from) + 4, y: 12, class: "stage", style: { "--c": colour(bound.stage) } }, label(bound.stage)),
   ]);
   const lines = panel.lines.map((line) => {
     const known = line.y.filter((value) => !missing(value)).length;
@@ -105,8 +122,20 @@ function curve(panel, axis, window, cursor, width) {
   const readout = el("span", { class: "readout" });
   const drawing = svg(
     "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img", "aria-label": `${panel.title}${panel.unit ? ", " + panel.unit : ""}. ${panel.about}` },
-    grid, bottom, stages, lines.flat(2).filter(Boolean), hair, spot,
+    {
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      tabindex: 0,
+      role: "img",
+      "aria-label": `${panel.title}${panel.unit ? ", " + panel.unit : ""}. ${panel.about}`,
+    },
+    grid,
+    bottom,
+    stages,
+    lines.flat(2).filter(Boolean),
+    hair,
+    spot,
   );
 
   const point = (position) => {
@@ -130,7 +159,9 @@ function curve(panel, axis, window, cursor, width) {
       spot.setAttribute("cy", y(found.line.y[found.index]));
       spot.style.setProperty("--c", colour(found.line.stage));
     }
-    readout.textContent = found ? `${label(found.line.stage)} step ${found.line.step[found.index]}: ${compact(found.line.y[found.index])}` : "";
+    readout.textContent = found
+      ? `${label(found.line.stage)} step ${found.line.step[found.index]}: ${compact(found.line.y[found.index])}`
+      : "";
   };
   cursor.panels.push(show);
   drawing.addEventListener("pointermove", (event) => {

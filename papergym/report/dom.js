@@ -75,7 +75,9 @@ function table(headings, rows, attributes = {}) {
   const texts = headings.map((heading) => heading.text ?? heading);
   rows.forEach((row) => [...row.children].forEach((item, index) => texts[index] && item.setAttribute("data-label", texts[index])));
   const head = headings.map((heading) =>
-    typeof heading === "string" ? el("th", { scope: "col" }, heading) : el("th", { scope: "col", class: heading.class, title: heading.title }, heading.text),
+    typeof heading === "string"
+      ? el("th", { scope: "col" }, heading)
+      : el("th", { scope: "col", class: heading.class, title: heading.title }, heading.text),
   );
   return el(
     "div",
@@ -99,18 +101,32 @@ function choice(name, options, value, onchange) {
 function range(name, low, high, step, onchange) {
   const box = (value, which, hint) =>
     el("input", {
-      type: "number", step, value, placeholder: hint, "aria-label": `${name} ${hint}`,
+      type: "number",
+      step,
+      value,
+      placeholder: hint,
+      "aria-label": `${name} ${hint}`,
       onchange: (event) => onchange(which, event.target.value === "" ? null : Number(event.target.value)),
     });
-  return el("div", { class: "field" }, el("span", {}, name), el("span", { class: "range" }, box(low, "low", "from"), "–", box(high, "high", "to")));
+  return el(
+    "div",
+    { class: "field" },
+    el("span", {}, name),
+    el("span", { class: "range" }, box(low, "low", "from"), "–", box(high, "high", "to")),
+  );
 }
 
-const within = (value, { low, high }) => (missing(low) || (!missing(value) && value >= low)) && (missing(high) || (!missing(value) && value <= high));
+const within = (value, { low, high }) =>
+  (missing(low) || (!missing(value) && value >= low)) && (missing(high) || (!missing(value) && value <= high));
 
 // A list that is one tab stop: arrows, Home and End move, and what is reached is shown.
 function listbox(name, items, selected, render, onselect) {
   const options = items.map((item, index) =>
-    el("li", { role: "option", id: `option-${index}`, "aria-selected": item.key === selected ? "true" : "false", onclick: () => choose(index) }, render(item)),
+    el(
+      "li",
+      { role: "option", id: `option-${index}`, "aria-selected": item.key === selected ? "true" : "false", onclick: () => choose(index) },
+      render(item),
+    ),
   );
   const list = el("ul", { class: "list", role: "listbox", tabindex: 0, "aria-label": name, onkeydown: move }, options);
   let current = items.findIndex((item) => item.key === selected);

@@ -15,7 +15,7 @@ from papergym.report.read import read_run
 from papergym.report.table import format_estimate
 
 LIMIT_BYTES = 5_000_000
-SCRIPTS = ("dom.js", "charts.js", "overview.js", "browse.js", "answers.js", "changes.js", "script.js")
+PARTS = ("dom", "charts", "overview", "curves", "changes", "verdicts", "answers", "rollouts", "environments", "script")  # of the script
 
 
 def write_report(run_dir: str | Path, *, limit_bytes: int = LIMIT_BYTES) -> Path:
@@ -25,7 +25,7 @@ def write_report(run_dir: str | Path, *, limit_bytes: int = LIMIT_BYTES) -> Path
     holds. Raises InputError naming the directory that holds nothing readable, or the file, line and field that is wrong.
     """
     run = read_run(run_dir)
-    style, script = _data("style.css"), "\n".join(_data(name) for name in SCRIPTS)
+    style, script = _data("style.css"), "\n".join(_data(f"{name}.js") for name in PARTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     template = _data("template.html")
     payload = build_payload(run, limit_bytes - len((style + script + template).encode()) - 20_000)

@@ -264,7 +264,8 @@ def clip(text: str, limit: int = TEXT_LIMIT) -> str:
     """The text, or its two ends with the number of characters left out between them."""
     if len(text) <= limit:
         return text
-    return f"{text[: limit // 2]}\n\n[… {len(text) - 2 * (limit // 2):,} characters left out of this report …]\n\n{text[-(limit // 2) :]}"
+    half = limit // 2
+    return f"{text[:half]}\n\n[… {len(text) - 2 * half:,} characters left out of this report …]\n\n{text[-half:]}"
 
 
 def _verdicts(record: Mapping[str, Any], name: str, where: str) -> Verdicts:

@@ -67,7 +67,10 @@ window.addEventListener("error", (event) => {
 document.getElementById("run-name").textContent = document.title.replace(/ · papergym$/, "");
 document.getElementById("tabs").append(...tabs);
 document.getElementById("tabs").addEventListener("keydown", moveTab);
-window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });
+window.addEventListener("hashchange", () => {
+  show();
+  window.scrollTo(0, 0);
+});
 let drawn = window.innerWidth;
 window.addEventListener("resize", () => {
   if (window.innerWidth === drawn) return; // on phones the address bar changes the height only
