@@ -40,9 +40,11 @@ STRUCTURAL_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{(?:abstract\*?|Abstrac
 STRUCTURAL = frozenset((*HEADINGS, *INPUTS, *IMPORTS, "abstract", "appendix", "appendices", "InputIfFileExists", "@startsection"))
 START_SECTION = re.compile(r"\s*\\@startsection\s*\{\s*([A-Za-z]+)\s*\}")
 BEGIN_DOCUMENT = re.compile(r"\\begin\s*\{\s*document\s*\}")
+ENDS_IN_COMMAND = re.compile(r"\\[A-Za-z@]+\Z")
 BARE_NAME = re.compile(r'"[^"\n]{1,500}"|[^\s\\{}%]{1,500}')
 
 MAX_TEXT = 24_000_000  # characters that all expansion together may read
+FILE_COST, EXPANSION_COST = 5000, 200  # in characters, so that empty ones can't multiply without end
 MAX_FRAMES = 400
 MAX_INPUT_DEPTH = 60
 
@@ -69,6 +71,7 @@ class Expander:
         self.environments: dict[str, Definition] = {}
         self.structural: set[str] = set()
         self.aliases: dict[str, str] = {}  # of headings and inputs
+        self._users: dict[str, set[str]] = {}  # of a command: the user commands whose bodies mention it
         self.written: dict[str, str] = {}  # files that the document writes for itself
         self.missing: list[str] = []
         self._resolver = Resolver(files)
@@ -79,6 +82,7 @@ class Expander:
         self._left = MAX_TEXT
         self._at_is_letter = True
         self._in_body = False
+        self._main_dialect = dialect.size()
         self._handlers: dict[str, Callable[[Frame, int, str], None]] = {
             "begin": self._begin, "end": self._end, "endinput": self._end_input, "makeatletter": self._make_at, "makeatother": self._make_at,
             "newif": self._new_if, "documentclass": self._document_class, "usepackage": self._package, "RequirePackage": self._package,
@@ -97,9 +101,10 @@ class Expander:
     def expand(self) -> str:
         """The whole document from the main file's first character to \\end{document}. Raises InputError when it is endless."""
         self._push_file(self.main, self._read(self.main), posixpath.dirname(self.main))
+        self._main_dialect = self.dialect.size()
         while self._frames:
             frame = self._frames[-1]
-            pattern = WORD_WITH_AT if self._at_is_letter else WORD
+            pattern = WORD_WITH_AT if self._at_is_letter or frame.is_expansion else WORD
             match = pattern.search(frame.source.text, frame.pos, frame.end)
             if match is None:
                 self._pop()
@@ -128,7 +133,7 @@ class Expander:
     # Frames and output.
 
     def _push(self, frame: Frame) -> None:
-        self._left -= max(frame.end - frame.pos, 50)
+        self._left -= frame.end - frame.pos + (FILE_COST if frame.is_file else EXPANSION_COST)
         if self._left < 0:
             raise InputError(
                 f"{self.main}: inputs and commands expand to more than {MAX_TEXT:,} characters; is an \\input or a command nested in itself?"
@@ -139,10 +144,10 @@ class Expander:
         self._frames.append(frame)
 
     def _push_text(self, text: str, parent: Frame) -> None:
-        self._left -= 50
-        if self._left < len(text):
-            self._left = -1
-        source = Source(text, self.dialect) if self._left >= 0 else Source("", self.dialect)
+        if ENDS_IN_COMMAND.search(text[-100:]):
+            text += " "
+        source = Source(text if len(text) <= self._left else "", self.dialect)
+        self._left -= max(len(text) - len(source.text), 0)
         self._push(Frame(source, 0, len(source.text), parent.file, parent.base, {}, is_expansion=True))
 
     def _push_file(self, path: str, text: str, base: str) -> None:
@@ -226,10 +231,8 @@ class Expander:
             self._warn(f"{frame.file}: {path} is no text, \\{command}{{{target.strip()}}} skipped")
         else:
             text = self._read(path) if path in self.files else self.written[path]
-            if command in ("include", "subfile", "subfileinclude"):
-                text = text if text.endswith("\n") else f"{text}\n"
-            elif text.endswith("\n") and frame.source.text.startswith("\n", frame.pos):
-                text = text[:-1]
+            # TeX ends every file with a line end; where the line of the \\input ends too, one of them would make a paragraph.
+            text = text.removesuffix("\n") + ("" if frame.source.text.startswith("\n", frame.pos) else "\n")
             self._push_file(path, text, posixpath.dirname(path) if base is None else base)
 
     def _find(self, frame: Frame, command: str, target: str, bases: list[str]) -> str | None:
@@ -311,8 +314,13 @@ class Expander:
                 return
             if heading := START_SECTION.match(definition.macro.body):
                 self.aliases[name] = heading[1] if heading[1] in HEADINGS else "section"
+                self._mark_users(name)
             elif self._is_structural(definition.macro.body):
                 self.structural.add(name)
+                self._mark_users(name)
+            else:
+                for command in commands_in(definition.macro.body):
+                    self._users.setdefault(command, set()).add(name)
 
     def _let(self, name: str, target: str) -> None:
         if name.startswith("if") and (target in ("iftrue", "iffalse") or target[2:] in self.state.flags):
@@ -321,10 +329,20 @@ class Expander:
             return
         elif target in HEADINGS or target in INPUTS or target in APPENDICES or target in self.aliases:
             self.aliases[name] = self.aliases.get(target, target)
+            self._mark_users(name)
         elif target in self.state.macros:
             self.state.macros[name] = self.state.macros[target]
             if target in self.structural:
                 self.structural.add(name)
+
+    def _mark_users(self, name: str) -> None:
+        """Commands that were defined earlier by means of one that turns out structural are so too."""
+        waiting = [name]
+        while waiting:
+            for user in self._users.pop(waiting.pop(), ()):
+                if user in self.state.macros and user not in self.structural and user not in CORE:
+                    self.structural.add(user)
+                    waiting.append(user)
 
     def _is_structural(self, body: str) -> bool:
         if STRUCTURAL_ENVIRONMENT.search(body):
@@ -375,6 +393,8 @@ class Expander:
             frame.pos = match.end()
             if frame.file != self.main:
                 self._replace(frame, start, match.end())
+            elif self.dialect.size() != self._main_dialect:
+                self._reread(frame, start)
         elif environment in self.environments:
             definition = self.environments[environment]
             assert definition.macro
@@ -382,6 +402,17 @@ class Expander:
             if found and found[1] <= frame.end:
                 self._replace(frame, start, found[1])
                 self._push_text(substitute(definition.macro.body, found[0]), frame)
+
+    def _reread(self, frame: Frame, start: int) -> None:
+        """Reads the main file's body anew when the preamble's files have defined verbatim environments or the like."""
+        self._replace(frame, start, frame.pos)
+        self._output.append("\\begin{document}")
+        before = len(BEGIN_DOCUMENT.findall(frame.source.text, 0, start))
+        source = Source(self._read(self.main), self.dialect)
+        places = [match.end() for match in BEGIN_DOCUMENT.finditer(source.text)]
+        if before < len(places):
+            frame.source, frame.end, frame.skips = source, len(source.text), {}
+            frame.mark = frame.pos = places[before]
 
     def _end(self, frame: Frame, start: int, name: str) -> None:
         match = ENVIRONMENT.match(frame.source.text, frame.pos, frame.end)

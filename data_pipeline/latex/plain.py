@@ -32,7 +32,8 @@ SYMBOLS = {
 SILENT = {
     "label": 1, "thanks": 1, "footnote": 1, "footnotetext": 1, "footnotemark": 0, "vspace": 1, "hspace": 1, "cite": 1, "citep": 1, "citet": 1,
     "ref": 1, "eqref": 1, "pageref": 1, "cref": 1, "Cref": 1, "autoref": 1, "index": 1, "color": 1, "fontsize": 2, "vskip": 0, "hskip": 0,
-    "includegraphics": 1, "orcidlink": 1, "tnoteref": 1, "titlenote": 1, "textsuperscript*": 1, "phantom": 1, "hypertarget": 1, "linespread": 1,
+    "includegraphics": 1,
+    "includepdf": 1, "orcidlink": 1, "tnoteref": 1, "titlenote": 1, "textsuperscript*": 1, "phantom": 1, "hypertarget": 1, "linespread": 1,
     "setlength": 2, "addtolength": 2, "setcounter": 2, "addtocounter": 2, "raisebox": 1, "todo": 1, "marginpar": 1, "phantomsection": 0,
     "addcontentsline": 3, "markboth": 2, "markright": 1, "pdfbookmark": 2, "vphantom": 1, "hphantom": 1, "selectlanguage": 1, "begin": 1,
     "end": 1, "fontfamily": 1, "pagestyle": 1, "thispagestyle": 1, "bibliography": 1, "bibliographystyle": 1, "tnotetext": 1, "corref": 1,

@@ -57,6 +57,10 @@ class Dialect:
     inline: set[str] = field(default_factory=lambda: set(INLINE))
     short: set[str] = field(default_factory=set)  # characters made \verb delimiters by \MakeShortVerb
 
+    def size(self) -> tuple[int, ...]:
+        """Changes whenever something is learnt."""
+        return len(self.verbatim), len(self.dropped), len(self.inline), len(self.short)
+
     def define(self, command: str, text: str, position: int) -> None:
         """Learns from a defining command whose name ends at `position`."""
         if command in ("MakeShortVerb", "lstMakeShortInline"):
