@@ -37,12 +37,13 @@ def main() -> None:
 @click.option("--extractor", default="rules", show_default=True, help="a built-in extractor or module:function")
 @click.option("--domain", default=None, help="cs, physics, econ, …; otherwise paper.toml or the paper's words decide")
 def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | None) -> None:
-    """Make environments from PAPERS: each a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX, or a folder of such papers."""
+    """Make environments from PAPERS: each one paper, as a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX."""
     from papergym.data_pipeline.build import build as build_environments
-    from papergym.data_pipeline.build import find_papers
+    from papergym.data_pipeline.collection import check_single_papers
 
-    summary = build_environments(find_papers(papers), out, extractor=extractor, domain=domain)
-    click.echo(f"{summary}\n{out}")
+    check_single_papers(papers)
+    summary = build_environments(papers, out, extractor=extractor, domain=domain)
+    click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}")
 
 
 @main.command()

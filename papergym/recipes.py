@@ -90,12 +90,14 @@ def run_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence
 
 def prepare_environments(papers: Path, directory: Path, heldout_share: float, seed: int) -> tuple[list[Environment], list[Environment]]:
     """Builds environments from a folder of papers and writes directory/{all,train,heldout}.jsonl, unless they are there already."""
-    from papergym.data_pipeline.build import build, find_papers
+    from papergym.data_pipeline.build import build
+    from papergym.data_pipeline.collection import list_papers
     from papergym.data_pipeline.split import split_environments
 
     train_path, heldout_path = directory / "train.jsonl", directory / "heldout.jsonl"
     if not heldout_path.exists():  # written last
-        print(build(find_papers([papers]), directory / "all.jsonl", rejects=directory / "rejects.jsonl"), file=sys.stderr)
+        summary = build(list_papers(papers), directory / "all.jsonl", rejects=directory / "rejects.jsonl")
+        print(f"{summary.environments} environments, {summary.rejected} papers rejected", file=sys.stderr)
         train, heldout = split_environments(read_environments(directory / "all.jsonl"), heldout_share, seed)
         write_environments(train_path, train)
         write_environments(heldout_path, heldout)

@@ -12,13 +12,13 @@ from papergym.environment import write_environments
 from papergym.training.command import training_command
 
 
-def refused(command, arguments, capsys):
-    """Runs a command that must fail with code 2 and returns its one line."""
+def refused(command, arguments):
+    """Runs a command that must fail with code 2 and returns the sentence that it ends with."""
     result = CliRunner().invoke(command, [str(argument) for argument in arguments])
     assert result.exit_code == 2, (result.output, result.exception)
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1 and "Traceback" not in lines[0], lines
-    return lines[0]
+    *before, line = result.stderr.strip().splitlines()
+    assert line.startswith("papergym: ") and not any("Traceback" in other for other in before), result.stderr
+    return line
 
 
 GOOD = {"id": "a", "domain": "cs", "question": "Why?", "rubric": [{"text": "c"}]}
@@ -33,20 +33,20 @@ GOOD = {"id": "a", "domain": "cs", "question": "Why?", "rubric": [{"text": "c"}]
     ],
     ids=["empty", "binary", "no text"],
 )
-def test_build_refuses_what_is_no_paper(tmp_path, capsys, content, words):
+def test_build_refuses_what_is_no_paper(tmp_path, content, words):
     (tmp_path / "paper.tex").write_bytes(content)
-    line = refused(main, ["build", tmp_path / "paper.tex", "--out", tmp_path / "out.jsonl"], capsys)
+    line = refused(main, ["build", tmp_path / "paper.tex", "--out", tmp_path / "out.jsonl"])
     assert all(word in line for word in words), line
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_missing_files_are_named(tmp_path, capsys):
-    assert "gone.tex" in refused(main, ["build", tmp_path / "gone.tex", "--out", tmp_path / "o.jsonl"], capsys)
-    assert "gone" in refused(main, ["report", tmp_path / "gone"], capsys)
+def test_missing_files_are_named(tmp_path):
+    assert "gone.tex" in refused(main, ["build", tmp_path / "gone.tex", "--out", tmp_path / "o.jsonl"])
+    assert "gone" in refused(main, ["report", tmp_path / "gone"])
     arguments = ["eval", "--model", tmp_path / "gone-model", "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"]
-    assert "e.jsonl" in refused(main, arguments, capsys)
+    assert "e.jsonl" in refused(main, arguments)
     (tmp_path / "e.jsonl").write_text(json.dumps(GOOD) + "\n")
-    assert "gone-model" in refused(main, arguments, capsys)
+    assert "gone-model" in refused(main, arguments)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_missing_files_are_named(tmp_path, capsys):
         (json.dumps({**GOOD, "questions": "?"}) + "\n", ["e.jsonl", "line 1", "'questions'"]),
     ],
 )
-def test_eval_names_the_line_and_field(tmp_path, tiny_policy, capsys, text, words):
+def test_eval_names_the_line_and_field(tmp_path, tiny_policy, text, words):
     (tmp_path / "e.jsonl").write_text(text)
-    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"], capsys)
+    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"])
     assert all(word in line for word in words), line
 
 
-def test_eval_refuses_a_prompt_longer_than_the_context(tmp_path, tiny_policy, capsys):
+def test_eval_refuses_a_prompt_longer_than_the_context(tmp_path, tiny_policy):
     (tmp_path / "e.jsonl").write_text(json.dumps({**GOOD, "question": "Why? " * 1000}) + "\n")
-    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"], capsys)
+    line = refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", tmp_path / "row"])
     assert "2048" in line, line
 
 
@@ -91,19 +91,17 @@ def trainer_arguments(tmp_path, tiny_policy, environments):
         (["--set", "run.steps=2", "optim.lr=fast"], ["optim.lr", "'fast'"]),
     ],
 )
-def test_trainers_name_the_key_before_loading_a_model(tmp_path, tiny_policy, environments, capsys, overrides, words):
+def test_trainers_name_the_key_before_loading_a_model(tmp_path, tiny_policy, environments, overrides, words):
     command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
-    line = refused(command, [*arguments, *overrides], capsys)
+    line = refused(command, [*arguments, *overrides])
     assert all(word in line for word in words), line
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, tiny_policy, environments, capsys):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, tiny_policy, environments):
     command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
     assert CliRunner().invoke(command, [str(a) for a in arguments]).exit_code == 0
     adapter = tmp_path / "run" / "adapter"
-    line = refused(
-        command, [*arguments, "--set", f"run.dir={tmp_path / 'next'}", "model.path=smollm2-135m", f"model.adapter={adapter}"], capsys
-    )
+    line = refused(command, [*arguments, "--set", f"run.dir={tmp_path / 'next'}", "model.path=smollm2-135m", f"model.adapter={adapter}"])
     assert "adapter_model.safetensors" in line or str(adapter) in line, line
-    line = refused(command, [*arguments, "--resume", "--set", "run.steps=2", "lora.rank=8"], capsys)
+    line = refused(command, [*arguments, "--resume", "--set", "run.steps=2", "lora.rank=8"])
     assert "lora.rank was 4" in line, line
