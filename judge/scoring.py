@@ -14,7 +14,7 @@ Verdict = bool | None  # None: not scored. Never a stand-in for False.
 
 @dataclass(frozen=True)
 class Scored:
-    """What a judge says about one plan: a verdict for each criterion of the rubric, one for each general criterion, and the reward in [0, 1].
+    """What a judge says about one plan: verdicts on the rubric's criteria, on the general criteria, and the reward in [0, 1].
 
     reward is None when a set of verdicts that counts has none scored; such a plan is left out of means and of group statistics.
     """

@@ -190,7 +190,8 @@ def _key(text: str, start: int) -> tuple[Any, int, bool]:
     if quote in _SPECIAL:
         while (special := _SPECIAL[quote].search(text, end)) and special.group() == "\\":
             end = special.end() + 1
-        key, end, whole = (_unescape(text[start + 1 : special.start()]), special.end(), True) if special else (None, start, False)
+        key: Any = _unescape(text[start + 1 : special.start()]) if special else None
+        end, whole = (special.end(), True) if special else (start, False)
     else:
         key, end, whole = _number(text, start)
     colon = _COLON.match(text, end) if whole else None

@@ -1,0 +1,57 @@
+"""The lexical judge: a criterion holds when a passage of the plan covers enough of its words. Deterministic, instant, and shallow.
+
+An honest baseline, not a stand-in for a language model: it rewards writing on the criterion's subject and can't tell sense from nonsense.
+What it pays for and what it doesn't is measured by the tests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from papergym.config import from_mapping
+from papergym.environment import Environment
+from papergym.errors import InputError
+from papergym.judge.coverage import CoverageRule, rubric_coverage
+from papergym.judge.general import load_general
+from papergym.judge.scoring import Scored, combine
+
+
+@dataclass(frozen=True)
+class LexicalConfig:
+    """Options of the lexical judge. general: a file of general criteria in place of the seven that come with papergym."""
+
+    threshold: float = 0.3  # coverage from which on a criterion holds
+    alpha: float = 0.7
+    general: str | None = None
+    rule: CoverageRule = field(default_factory=CoverageRule)
+
+    def __post_init__(self) -> None:
+        for name, value in (("threshold", self.threshold), ("alpha", self.alpha)):
+            if not 0 <= value <= 1:
+                raise InputError(f"lexical judge, {name} {value}: a number from 0 to 1 is needed")
+
+
+class LexicalJudge:
+    """A Judge whose verdict on a plan depends on that plan and its environment alone."""
+
+    def __init__(self, config: LexicalConfig):
+        self._config = config
+        self._general = load_general(config.general)
+        if config.alpha < 1 and not any(criterion.check for criterion in self._general):
+            raise InputError(f"{config.general}: no general criterion has a check that a rule can do; name some, or set alpha = 1")
+
+    def score(self, items: Sequence[tuple[Environment, str | None]]) -> list[Scored]:
+        """One Scored for each (environment, plan). None, a response without an answer, is scored as the empty plan."""
+        return [self._score(environment, plan or "") for environment, plan in items]
+
+    def _score(self, environment: Environment, plan: str) -> Scored:
+        coverage = rubric_coverage(environment, plan, self._config.rule)
+        specialised = tuple(None if share is None else share >= self._config.threshold for share in coverage)
+        general = tuple(criterion.check(environment, plan) if criterion.check else None for criterion in self._general)
+        weights = [criterion.weight for criterion in environment.rubric]
+        return Scored(specialised, general, combine(specialised, general, self._config.alpha, weights))
+
+
+def open_lexical_judge(**options: Any) -> LexicalJudge:
+    """Builds the judge from configuration values. Raises InputError naming the option that is wrong."""
+    return LexicalJudge(from_mapping(LexicalConfig, options, prefix="judge."))

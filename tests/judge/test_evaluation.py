@@ -1,0 +1,143 @@
+from dataclasses import replace
+
+import numpy
+import orjson
+import pytest
+import torch
+
+from papergym.errors import InputError
+from papergym.judge.evaluation import bootstrap_interval, evaluate, summarise
+from papergym.judge.scoring import open_judge
+from papergym.model.generation import SamplingParams, TorchEngine
+from papergym.model.tokenizer import Tokenizer
+from papergym.model.weights import load_model
+
+SAMPLING = SamplingParams(temperature=1.0, max_tokens=12, seed=3)
+
+
+class Counting:
+    """The real engine, which counts its calls and can be told to fail at one."""
+
+    def __init__(self, engine, fail_at=None):
+        self.engine, self.fail_at, self.calls = engine, fail_at, 0
+
+    def generate(self, prompts, params):
+        self.calls += 1
+        if self.calls == self.fail_at:
+            raise RuntimeError("power cut")
+        return self.engine.generate(prompts, params)
+
+
+@pytest.fixture(scope="module")
+def parts(tiny_policy):
+    return TorchEngine(load_model(tiny_policy, dtype=torch.float32)), Tokenizer(tiny_policy), open_judge("lexical")
+
+
+def run(parts, environments, out, engine=None, **changes):
+    options = {"model": "tiny", "judge_spec": "lexical", "samples": 2, "sampling": SAMPLING, "batch_size": 1} | changes
+    return evaluate(engine or parts[0], parts[1], environments, parts[2], out=out, **options)
+
+
+def test_files_hold_what_was_sampled_and_scored(parts, environments, tmp_path):
+    answers, summary = run(parts, environments, tmp_path / "eval" / "base.v1")
+    lines = [orjson.loads(line) for line in (tmp_path / "eval" / "base.v1.jsonl").read_bytes().splitlines()]
+    assert lines == orjson.loads(orjson.dumps(answers))
+    assert [(line["environment"], line["sample"]) for line in lines] == [(e.id, sample) for e in environments for sample in range(2)]
+    for line, environment in zip(lines, [e for e in environments for _ in range(2)]):
+        [scored] = parts[2].score([(environment, line["plan"])])
+        assert (line["specialised"], line["general"], line["reward"]) == (list(scored.specialised), list(scored.general), scored.reward)
+        assert len(parts[1].encode(line["response"])) == line["tokens"] or "\ufffd" in line["response"]
+        assert line["finish_reason"] == "length" or line["tokens"] <= 12
+    assert orjson.loads((tmp_path / "eval" / "base.v1.json").read_bytes()) == orjson.loads(orjson.dumps(summary))
+    assert (summary["row"], summary["environments"], summary["samples"], summary["sampling"]["seed"]) == ("base.v1", 3, 2, 3)
+    assert summary["truncated"] == sum(line["finish_reason"] == "length" for line in lines) / 6
+    assert summary["tokens"]["mean"] == pytest.approx(numpy.mean([line["tokens"] for line in lines]))
+    assert sorted(path.name for path in (tmp_path / "eval").iterdir()) == ["base.v1.json", "base.v1.jsonl"]
+
+
+def test_a_stopped_evaluation_goes_on_and_ends_alike(parts, environments, tmp_path):
+    undisturbed, _ = run(parts, environments, tmp_path / "a")
+    stopped = Counting(parts[0], fail_at=3)
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(parts, environments, tmp_path / "b", stopped)
+    assert not (tmp_path / "b.json").exists() and not (tmp_path / "b.jsonl").exists()
+    with open(tmp_path / "b.partial.jsonl", "ab") as file:
+        file.write(b'{"first": 2, "answers": [{"env')  # the line that the cut came in
+    going_on = Counting(parts[0])
+    assert run(parts, environments, tmp_path / "b", going_on)[0] == undisturbed
+    assert going_on.calls == 1
+    again = Counting(parts[0])
+    assert run(parts, environments, tmp_path / "b", again)[0] == orjson.loads(orjson.dumps(undisturbed))
+    assert again.calls == 0
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"samples": 3}, "samples 2, not 3"),
+        ({"model": "other"}, "model 'tiny', not 'other'"),
+        ({"judge_spec": {"kind": "lexical", "threshold": 0.5}}, "judge 'lexical', not"),
+        ({"sampling": replace(SAMPLING, temperature=0.5)}, "sampling .*'temperature': 1.0.*, not .*'temperature': 0.5"),
+        ({"thinking": False}, "thinking True, not False"),
+    ],
+)
+@pytest.mark.parametrize("stopped", [False, True])
+def test_files_made_with_other_arguments_are_refused(parts, environments, tmp_path, changes, message, stopped):
+    if stopped:
+        with pytest.raises(RuntimeError):
+            run(parts, environments, tmp_path / "row", Counting(parts[0], fail_at=2))
+    else:
+        run(parts, environments, tmp_path / "row")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=message):
+        run(parts, environments, tmp_path / "row", **changes)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_other_environments_and_a_retrained_adapter_are_refused(parts, environments, tmp_path):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (adapter / name).write_text("1")
+    run(parts, environments, tmp_path / "row", adapter=adapter)
+    (adapter / "adapter_model.safetensors").write_text("2")
+    with pytest.raises(InputError, match="adapter_sha256"):
+        run(parts, environments, tmp_path / "row", adapter=adapter)
+    run(parts, environments, tmp_path / "other")
+    with pytest.raises(InputError, match="environments_sha256"):
+        run(parts, [*environments[:2], replace(environments[2], domain="econ")], tmp_path / "other")
+
+
+def test_interval_by_hand():
+    """Two environments with means 0 and 1: a resample's mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4."""
+    assert bootstrap_interval([[0.0, 0.0], [1.0]], seed=0) == (0.5, 0.0, 1.0)
+    assert bootstrap_interval([[0.0, 0.0], [1.0]], seed=0, level=0.4) == (0.5, 0.5, 0.5)
+    assert bootstrap_interval([[0.2, None, 0.4], [None], []], seed=0) == (pytest.approx(0.3),) * 3
+    assert bootstrap_interval([[None]], seed=0) == bootstrap_interval([], seed=0) == (None, None, None)
+
+
+def test_interval_agrees_with_the_normal_one():
+    values = numpy.random.default_rng(1).normal(0.4, 0.1, size=(400, 1))
+    mean, low, high = bootstrap_interval(values.tolist(), seed=2)
+    half = 1.96 * values.std() / 20
+    assert mean == pytest.approx(values.mean())
+    assert (mean - low, high - mean) == (pytest.approx(half, rel=0.05), pytest.approx(half, rel=0.05))
+    assert bootstrap_interval(values.tolist(), seed=2) == (mean, low, high)
+
+
+def test_samples_of_an_environment_are_one_draw():
+    few = bootstrap_interval([[0.1], [0.5], [0.9]], seed=0)
+    many = bootstrap_interval([[0.1] * 100, [0.5] * 100, [0.9] * 100], seed=0)
+    assert few == pytest.approx(many)
+
+
+def test_unscored_and_unanswered_are_counted_and_left_out():
+    def answer(environment, reward, plan="p", finish="stop", tokens=10):
+        return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens}
+
+    summary = summarise(
+        [answer("a", 0.2), answer("a", None), answer("b", 0.6, tokens=40), answer("b", 0.0, "", "length", tokens=20)], seed=0
+    )
+    assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)
+    assert summary["tokens"]["mean"] == pytest.approx((10 + 30) / 2)
+    assert (summary["environments"], summary["truncated"], summary["unscored"], summary["unanswered"]) == (2, 0.25, 1, 1)

@@ -1,0 +1,138 @@
+import math
+import time
+
+import pytest
+
+from papergym.environment import Criterion, Environment
+from papergym.errors import InputError
+from papergym.judge.coverage import CoverageRule, passages, rubric_coverage, rubric_weights
+from papergym.judge.scoring import combine, open_judge
+
+QUESTION = "Public buyers see few bids. How can entry be raised?"
+STIPEND = "Losers receive a stipend that covers half of the preparation cost."
+FEEDBACK = "Rivals learn the winning price and their rank after each auction."
+RULE = CoverageRule()
+
+
+def environment(*criteria, question=QUESTION, **options):
+    rubric = tuple(c if isinstance(c, Criterion) else Criterion(c) for c in criteria)
+    return Environment(id="e", domain="econ", question=question, rubric=rubric, **options)
+
+
+def test_weights_by_hand():
+    """Two criteria, three words shared by none, one by both: idf = log(1 + 2 / df) / log 3."""
+    weights = rubric_weights(QUESTION, ("stipend, tender, bids, auction", "auction, method, silo, entry"), RULE)
+    both = math.log(2) / math.log(3)
+    assert weights == [
+        {"stipend": 1.0, "tend": 1.0, "auct": pytest.approx(both)},
+        {"auct": pytest.approx(both), "method": pytest.approx(RULE.common_weight), "silo": 1.0},
+    ]
+
+
+def test_coverage_by_hand():
+    subject = environment("stipend tender auction rank")
+    assert rubric_coverage(subject, "We pay a stipend to the loser of a tender.", RULE) == [pytest.approx(0.5)]
+    assert rubric_coverage(subject, "We pay a stipend. It is for all of the ranks in auctions and for a tender.", RULE) == [1.0]
+    assert rubric_coverage(subject, "", RULE) == [0.0]
+
+
+def test_words_of_a_criterion_must_stand_together():
+    subject, filler = environment("stipend tender auction rank"), "It is as it was for us. "
+    together = "We have a stipend and a tender in it. " + "It has an auction and a rank. "
+    assert rubric_coverage(subject, together, RULE) == [1.0]
+    assert rubric_coverage(subject, together.replace("in it. ", "in it. " + 3 * filler), RULE) == [pytest.approx(0.5)]
+    run_on = "we have a stipend and a tender " + "and so it is with us as well " * 30 + "and an auction and a rank"
+    assert rubric_coverage(subject, run_on, RULE) == [pytest.approx(0.5)]  # a sentence without end is no passage
+
+
+def test_saying_it_twice_adds_nothing():
+    subject = environment("stipend tender auction rank")
+    once = "We pay a stipend to the loser. "
+    assert rubric_coverage(subject, once, RULE) == rubric_coverage(subject, once * 50, RULE) == [pytest.approx(0.25)]
+
+
+def test_what_the_question_says_does_not_count():
+    subject = environment("Entry of public buyers is raised by a stipend, a rank and an auction")
+    assert rubric_coverage(subject, QUESTION, RULE) == [0.0]
+    assert rubric_coverage(subject, "We give a stipend by rank in an auction.", RULE) == [1.0]
+    assert rubric_coverage(environment("Few bids: entry of public buyers is raised"), QUESTION, RULE) == [None]  # nothing but the question
+
+
+def test_a_list_of_words_is_no_passage():
+    subject = environment(STIPEND, FEEDBACK)
+    words = " ".join(f"{c.text} " for c in subject.rubric).replace(".", "").split()
+    listed = ", ".join(word for word in words if len(word) > 4)
+    assert max(rubric_coverage(subject, listed, RULE)) == 0.0
+    assert min(rubric_coverage(subject, f"{STIPEND} {FEEDBACK}", RULE)) == 1.0
+
+
+def test_forms_and_order_of_words_do_not_matter_but_other_words_do():
+    subject = environment("randomised stipends, estimated effects on entrants, measured prices")
+    plan = "The entrant's price is a measurement, and an estimate is made by a random stipend of the effect."
+    assert rubric_coverage(subject, plan, RULE) == [1.0]
+    assert rubric_coverage(subject, plan.replace("stipend", "silo"), RULE)[0] < 0.85
+
+
+def test_passages_slide_by_a_sentence():
+    plan = "The silo is up. The rod is in it. The clog is there. The arch is on it."
+    assert passages(plan, RULE) == [frozenset({"silo", "rod", "clog"}), frozenset({"rod", "clog", "arch"})]
+    assert passages("", RULE) == [frozenset()]
+
+
+def test_judge_turns_coverage_into_verdicts_and_reward():
+    subject = environment(
+        Criterion("stipend tender auction rank", weight=3.0),
+        Criterion("silo clog vibration arch", weight=1.0),
+        Criterion("Public buyers, few bids"),
+    )
+    plan = "We pay a stipend to the loser of a tender, and so they may enter again."
+    half = open_judge({"kind": "lexical", "threshold": 0.5, "alpha": 1.0}).score([(subject, plan)])[0]
+    assert half.specialised == (True, False, None)
+    assert half.reward == combine(half.specialised, half.general, 1.0, [3.0, 1.0, 1.0]) == 0.75
+    assert open_judge({"kind": "lexical", "threshold": 0.51, "alpha": 1.0}).score([(subject, plan)])[0].specialised[0] is False
+
+
+def test_the_empty_plan_is_scored_and_so_is_a_missing_answer():
+    judge = open_judge("lexical")
+    empty, missing = judge.score([(environment(STIPEND, FEEDBACK), ""), (environment(STIPEND, FEEDBACK), None)])
+    assert empty == missing
+    assert empty.specialised == (False, False) and empty.reward == 0.0
+
+
+def test_a_verdict_depends_on_its_own_plan_only():
+    judge, subject, other = (
+        open_judge("lexical"),
+        environment(STIPEND, FEEDBACK),
+        environment("silo clog vibration arch", question="Why clogs?"),
+    )
+    items = [(subject, STIPEND), (other, FEEDBACK), (subject, FEEDBACK)]
+    assert judge.score(items) == [judge.score([item])[0] for item in items]
+    assert judge.score(items[::-1]) == judge.score(items)[::-1]
+
+
+def test_hundreds_of_plans_a_second():
+    subject = environment(*(f"{STIPEND} {FEEDBACK} {word}" for word in ("silo", "clog", "rod", "grain", "shaft", "pulse")))
+    plan = " ".join(
+        f"We then look at case {number} of the stipend with rank and price in mind, since it may differ." for number in range(30)
+    )
+    judge = open_judge("lexical")
+    started = time.process_time()
+    judge.score([(subject, f"{plan} {number}.") for number in range(100)])
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "a b " * 50_000, "the silo. " * 20_000, "\n" * 100_000, "\\frac{" * 20_000])
+def test_hostile_plans_take_bounded_time(text):
+    started = time.process_time()
+    open_judge("lexical").score([(environment(STIPEND, FEEDBACK), text)])
+    assert time.process_time() - started < 3
+
+
+def test_general_criteria_of_a_user_without_any_rule_are_refused(tmp_path):
+    path = tmp_path / "general.toml"
+    path.write_text('[[criterion]]\nname = "Short"\ntext = "The plan is short."\n')
+    with pytest.raises(InputError, match=r"general.toml: no general criterion has a check"):
+        open_judge({"kind": "lexical", "general": str(path)})
+    assert open_judge({"kind": "lexical", "general": str(path), "alpha": 1.0}).score([(environment(STIPEND), STIPEND)])[0].general == (
+        None,
+    )
