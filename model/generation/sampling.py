@@ -1,0 +1,117 @@
+"""What to sample, what came out, and the draw itself: one uniform number a token, from a stream that belongs to the sample alone."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papergym.errors import InputError
+
+_NUCLEUS_CANDIDATES = 256  # a nucleus is nearly always smaller; sorting the whole vocabulary is then avoided
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample. Raises InputError naming the field and the value.
+
+    n: completions a prompt. temperature: divides the logits; 0 takes the likeliest token. top_k: keep the k likeliest tokens, 0 keeps all.
+    top_p: of those, keep the smallest set with at least this probability. max_tokens: length limit of a completion, stop token included.
+    seed: same seed, same completions; None draws one.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 1024
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check("n", _is_int(self.n) and self.n >= 1, "an integer from 1")
+        self._check("temperature", _is_number(self.temperature) and 0 <= self.temperature < math.inf, "a number from 0")
+        self._check("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0 and at most 1")
+        self._check("top_k", _is_int(self.top_k) and self.top_k >= 0, "an integer from 1, or 0 to keep all tokens,")
+        self._check("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "an integer from 1")
+        self._check("seed", self.seed is None or (_is_int(self.seed) and self.seed >= 0), "an integer from 0, or none,")
+
+    def _check(self, name: str, valid: bool, needed: str) -> None:
+        if not valid:
+            raise InputError(f"sampling {name} is {getattr(self, name)!r}: {needed} is needed")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled continuation.
+
+    token_ids: with the stop token at the end if there is one. logprobs: nats, of each token under softmax(logits / temperature), before
+    top-k and top-p; at temperature 0 under softmax(logits). finish_reason: "stop" | "length".
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: str
+
+
+def uniform_stream(seed: int, prompt: int, sample: int) -> Iterator[float]:
+    """Uniform numbers in [0, 1), one a token: they depend on the three numbers alone, never on what else is in the batch."""
+    generator = np.random.default_rng((seed, prompt, sample))
+    while True:
+        yield from generator.random(256).tolist()
+
+
+def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    """Draws one token a row by inverting the cumulative distribution. logits [R, V], any dtype; uniforms [R], float64, in [0, 1).
+
+    Returns token ids [R] and their log-probs [R] (fp32, nats, see Completion).
+    """
+    logits = logits.float()
+    if params.temperature not in (0, 1):
+        logits = logits / params.temperature
+    shifted = logits - logits.amax(-1, keepdim=True)  # log-weights: the likeliest token has weight 1
+    weights = shifted.exp()
+    if params.temperature == 0:
+        ids = logits.argmax(-1)
+        total = weights.sum(-1, dtype=torch.float64)
+    elif params.top_k or params.top_p < 1:
+        total = weights.sum(-1, dtype=torch.float64)
+        kept, tokens = _truncate(weights, total, params)
+        ids = tokens.gather(-1, _invert(kept.cumsum(-1, dtype=torch.float64), uniforms)[:, None])[:, 0]
+    else:
+        cumulative = weights.cumsum(-1, dtype=torch.float64)
+        total = cumulative[:, -1]
+        ids = _invert(cumulative, uniforms)
+    logprobs = shifted.gather(-1, ids[:, None])[:, 0] - total.log().float()
+    return ids, logprobs
+
+
+def _invert(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+    """Index [R] of the first entry above uniform · total: one whose own weight is positive. cumulative [R, C], float64."""
+    total = cumulative[:, -1:]
+    target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+
+
+def _truncate(weights: Tensor, total: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    """Weights of the candidates in falling order, 0 outside of top-k and top-p, and their token ids; both [R, C]."""
+    vocabulary = weights.shape[-1]
+    sizes = (params.top_k,) if params.top_k else (_NUCLEUS_CANDIDATES, vocabulary)
+    for size in sizes:
+        kept, tokens = weights.topk(min(size, vocabulary), dim=-1)  # sorted
+        cumulative = kept.cumsum(-1, dtype=torch.float64)
+        goal = params.top_p * (cumulative[:, -1:] if params.top_k else total[:, None])
+        if size == sizes[-1] or bool((cumulative[:, -1:] >= goal).all()):
+            break
+    before = cumulative - kept
+    return kept * (before < goal), tokens
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
