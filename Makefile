@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: demo test test-slow test-browser lint clean
 
 demo: .venv/installed
-	$(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
 
 test: .venv/test-installed
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
