@@ -48,7 +48,7 @@ IGNORED = words(
     "linebreak pagebreak clearpage cleardoublepage par maketitle appendix protect xspace hfill vfill null relax unskip ignorespaces "
     "sloppy fussy onecolumn twocolumn flushbottom frontmatter mainmatter backmatter tableofcontents allowbreak nobreak break boldmath "
     "unboldmath displaystyle doublespacing singlespacing makeatletter makeatother begingroup endgroup bgroup egroup sloppypar balance "
-    "textsuperscript textsubscript ensuremath hspace vspace @ leavevmode strut nonumber"
+    "hspace vspace @ leavevmode strut nonumber"
 )
 WORDS = {
     "LaTeX": "LaTeX", "TeX": "TeX", "BibTeX": "BibTeX", "ldots": "...", "dots": "...", "textellipsis": "...", "textendash": "–",
@@ -74,4 +74,8 @@ UNITS = {
     "square": "", "cubic": "", "um": "µm", "nm": "nm", "mm": "mm", "cm": "cm", "km": "km", "ms": "ms", "us": "µs", "ns": "ns", "GHz": "GHz",
     "MHz": "MHz", "kHz": "kHz", "dB": "dB", "radian": "rad", "candela": "cd", "farad": "F", "coulomb": "C", "weber": "Wb", "henry": "H",
 }  # fmt: skip
+STYLES = words(
+    "emph textbf textit textsc texttt textsf textrm textup textsl textmd textnormal underline uline mbox text hbox textsuperscript "
+    "textsubscript uppercase lowercase MakeUppercase MakeLowercase centerline ensuremath"
+)
 GLOSSARY = re.compile(r"(?:[gG]ls|GLS|ac|Ac)(pl|p)?$|(?:[aA]cr|ac)(short|long|full|s|l|f|sp|lp|fp)(pl)?$")

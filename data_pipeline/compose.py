@@ -7,10 +7,14 @@ from papergym.data_pipeline.abbreviations import spell_out
 from papergym.data_pipeline.aims import aim
 from papergym.data_pipeline.passages import Sentence
 
-_ASK_HOW = "How would you find out? Propose a method and an experimental design: what you would build, assume or collect, what you "
-"would measure and against what, and how you would judge the outcome."
-_ASK_BUILD = "How would you go about it? Propose a method and an experimental design: how it would work, what it would be tested on "
-"and against what, and how you would judge whether it succeeds."
+_ASK_HOW = (
+    "How would you find out? Propose a method and an experimental design: what you would build, assume or collect, what you "
+    "would measure and against what, and how you would judge the outcome."
+)
+_ASK_BUILD = (
+    "How would you go about it? Propose a method and an experimental design: how it would work, what it would be tested on "
+    "and against what, and how you would judge whether it succeeds."
+)
 
 
 def question(goal: Sequence[Sentence], background: Sequence[Sentence], abbreviations: Mapping[str, str] | None = None) -> str | None:

@@ -4,6 +4,7 @@ import re
 
 from papergym.data_pipeline.english import STOP_WORDS, verb_forms
 from papergym.data_pipeline.math_text import DISPLAY, HOLE
+from papergym.data_pipeline.words import words
 
 # A section's role, by title; the first pattern that matches counts.
 _ROLES = tuple(
@@ -89,7 +90,7 @@ RESULT = re.compile(
     r"\b(?:improves?|reduces?|increases?|decreases?|lowers?|raises?|exceeds?|beats?|cuts?) (?:\w+ ){0,4}by (?:about |roughly |up to |"
     r"over )?\d|"
     r"\bha(?:s|ve) (?:increased|decreased|risen|fallen|grown|dropped)\b|"
-    r"\b(?:higher|lower|better|worse|larger|smaller|faster|slower|stronger|weaker|greater|more \w+|less \w+) than (?:the |any |all |"
+    r"\b(?:worse|(?!rather|other)\w{3,}er|more \w+|less \w+) than (?:the |any |all |"
     r"every |either |in |for |that |those |on |with |most )|"
     r"\b(?:achieves?|achieved|attains?|attained|reaches|reached) (?:an? )?(?:\w+ ){0,3}\d|"
     r"\bp\s*[<=>]\s*0?\.\d|±\s*\d|\d\s*±|\bwith an accuracy of\b|\d\.\d+\(\d+\)|\bas expected\b|\b(?:seems?|appears?) (?:to |better|"
@@ -153,10 +154,10 @@ _DANGLING = re.compile(
     r"doing so|so doing)|"
     r"the (?:(?:first|second|third|fourth|last)(?= (?:one|is|was|are|of|step|approach|method|data|kind|term|pattern|prediction|pass|"
     r"uses?|two|three|case))|"
-    r"(?:two|three|four)(?= (?:are|were|is|differ|methods|approaches|cases|latter|former|steps))|other|others|same|rest|result|"
-    r"results|resulting|former|latter|reason|idea|"
-    r"difference|above|following|remaining|next|opposite|"
-    r"premise|question then|answer|key|argument|latter's|effect|point|intuition|approach|procedure)|"
+    r"(?:two|three|four)(?= (?:are|were|is|differ|methods|approaches|cases|latter|former|steps))|other|others|same|rest|"
+    r"resulting|former|latter|above|following|remaining|next|opposite|question then|latter's|key|"
+    r"(?:results?|reason|idea|difference|premise|answer|argument|effect|point|intuition|approach|procedure)(?! (?:of|between|in|that|"
+    r"for|to|on)\b))|"
     r"all (?:of )?(?:this|these|those|three|two|four|five)|some of (?:these|them)|most of (?:these|them)|one of (?:these|them)|"
     r"none of (?:these|them)|doing so|to do (?:so|this|that)|"
     r"to this end|as (?:such|before|above|mentioned|noted|discussed|described|shown|explained|expected|a result|a consequence)|"
@@ -191,7 +192,8 @@ _ITEM = re.compile(r"^(?:\(?[ivx\d]{1,4}[).]|[•\-–])\s")
 
 # Talk about the paper, its future or its readers, in the form of a decision.
 META = re.compile(
-    r"\b[Ww]e (?:(?:now|first|then|also|will|would|can|further|next) )*(?:turn to|turn our|return|present|propose|introduce|discuss|"
+    r"\b[Ww]e (?:(?:now|first|then|also|will|would|can|further|next) )*(?:turn to|turn our|ask|pose|seek|aim|"
+    r"want to know|wish|return|present|propose|introduce|discuss|"
     r"describe|summari[sz]e|outline|review|refer|call|denote|recommend|encourage|"
     r"suggest|hope|strive|gain|make no|are confident|argue|leave (?:this|it|that|the)|did not attempt|do not attempt|remark|mention|"
     r"point out|thank|plan to|intend|might|could|detail|explain|list|"
@@ -249,6 +251,9 @@ def is_whole(sentence: str) -> bool:
     )
 
 
+_ANNOUNCING = words("read reads form follows namely becomes equals obtain fit define solve write satisfy get per yield")
+
+
 def before_display(sentence: str) -> str:
     """A sentence that runs into a display or a list, cut there where the words before it make a sentence; else the sentence as it is.
 
@@ -261,30 +266,11 @@ def before_display(sentence: str) -> str:
     forms = verb_forms()
     unfinished = (
         last in STOP_WORDS
+        or last in _ANNOUNCING
         or last.endswith(("ing", "ly"))
         or len(last) < 2
         or any(last in forms[kind] for kind in ("third", "past"))
-        or last
-        in (
-            "read",
-            "reads",
-            "form",
-            "follows",
-            "namely",
-            "becomes",
-            "equals",
-            "obtain",
-            "fit",
-            "define",
-            "solve",
-            "write",
-            "satisfy",
-            "get",
-            "model",
-            "per",
-            "yield",
-            "equation",
-        )
+        or head.lower().endswith(("the model", "the equation", "the form"))
     )
     return sentence if unfinished or len(head.split()) < 8 else head + "."
 

@@ -24,7 +24,8 @@ STAGE_WORDS = 420
 QUESTIONS = 4
 FEW = 4  # sentences: a stage with fewer is filled from the other
 FEW_WORDS = 43  # of background: with fewer, related work and abstract are asked as well
-_REPORTED_ACTION = re.compile(r"\b[Ww]e \w+|\b(?:is|are|was|were) \w+ (?:\w+ )?(?:by \w+ing|using|for each|for every)\b")
+# In a passage of outcomes, what authors do and what is done in general are decisions; what was, is an outcome.
+_REPORTED_ACTION = re.compile(r"\b[Ww]e \w+|\b(?:is|are) (?:\w+ly )?\w+(?:ed|en|wn|un|ut)\b")
 _CODE_NAME = re.compile(r"\b\w*(?:[A-Z]\w?[A-Z]|[A-Z]\d)[A-Za-z\d]*\b")
 
 

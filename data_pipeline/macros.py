@@ -39,6 +39,7 @@ def _expand(text: str, macros: Mapping[str, Macro], budget: list[int], depth: in
         spaced = "\\xspace" in body and end < len(text) and text[end - 1].isspace() and text[end] not in ".,;:!?)'"
         body = body.replace("\\xspace", "")
         separator = " " if spaced else "{}" if re.search(r"\\[A-Za-z@]+$", body) else ""
+        end += 2 if text.startswith("{}", end) else 0
         pieces += [text[position : match.start()], _expand(body, macros, budget, depth + 1), separator]
         position = end
     return "".join((*pieces, text[position:]))

@@ -114,21 +114,21 @@ def read_script(source: str, position: int) -> tuple[str, int]:
     if position >= len(source):
         return "", position
     if source[position] == "{":
-        end = closing_brace(source, position)
+        end = _closing_brace(source, position)
         return (source[position + 1 : end], end + 1) if end >= 0 else ("", position + 1)
     token, end = _next(source, position)
     while token[0] == "\\" and source[end : end + 1] == "{":
-        close = closing_brace(source, end)
+        close = _closing_brace(source, end)
         if close < 0:
             break
         end = close + 1
     return source[position:end], end
 
 
-def closing_brace(source: str, position: int, limit: int = 20_000) -> int:
-    """Index of the brace that closes the one at position, or -1 when none does within `limit` characters (keeps hostile input linear)."""
-    depth, index, end = 0, position, min(len(source), position + limit)
-    while index < end:
+def _closing_brace(source: str, position: int) -> int:
+    """Index of the brace that closes the one at position, or -1."""
+    depth, index = 0, position
+    while index < len(source):
         character = source[index]
         if character == "\\":
             index += 1

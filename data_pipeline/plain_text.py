@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from papergym.data_pipeline import commands
 from papergym.data_pipeline.latex import Macro
 from papergym.data_pipeline.macros import expand
-from papergym.data_pipeline.math_text import DISPLAY, HOLE, closing_brace, math_text, read_script
+from papergym.data_pipeline.math_text import DISPLAY, HOLE, math_text, read_script
 
 _TOKEN = re.compile(r"\\[A-Za-z@]+\*?|\\.|\$\$|\$|[{}~&%]|[^\\${}~&%]+", re.S)
 _BREAK = "\n\n"
+_LONGEST_FORMULA = 1000  # characters; nobody reads a longer one inside a line
 
 
 def plain_text(latex: str, macros: Mapping[str, Macro] | None = None) -> str:
@@ -31,6 +32,7 @@ class _Reader:
 
     def __init__(self, source: str):
         self.source, self.position = source, 0
+        self.closing = _brace_pairs(source)
         self.out: list[str] = []
 
     def read(self) -> str:
@@ -62,7 +64,7 @@ class _Reader:
         if end < 0:
             self.out.append(HOLE)
             return
-        self.out.append(math_text(self.source[self.position : end]))
+        self.out.append(math_text(self.source[self.position : end]) if end - self.position <= _LONGEST_FORMULA else HOLE)
         self.position = end + len(closing)
 
     def _skip_to(self, closing: str) -> None:
@@ -96,6 +98,8 @@ class _Reader:
         elif name in commands.WORDS and not (name in "oOlLij" and self.source[self.position : self.position + 1] == "{"):
             self.out.append(commands.WORDS[name])
             self._swallow_blank()
+        elif name in commands.STYLES:
+            pass  # its argument is read on as text
         elif name in commands.IGNORED:
             self._swallow_blank()
         elif name in commands.DROPPED_ARGUMENTS:
@@ -154,8 +158,8 @@ class _Reader:
             start += 1
         if self.source[start : start + 1] != "{":
             return ""
-        end = closing_brace(self.source, start)
-        if end < 0:
+        end = self.closing.get(start)
+        if end is None:
             return ""
         self.position = end + 1
         return self.source[start + 1 : end]
@@ -166,7 +170,7 @@ class _Reader:
             start += 1
         while self.source[start : start + 1] == "[":
             depth, end = 0, start
-            for end in range(start, min(len(self.source), start + 2000)):
+            for end in range(start, min(len(self.source), start + 500)):
                 depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(self.source[end], 0)
                 if depth == 0:
                     break
@@ -185,11 +189,13 @@ class _Reader:
     def _accent(self, name: str) -> bool:
         if name.isalpha() and self.source[self.position : self.position + 1] not in ("{", " ", "\\"):
             return False
-        argument, end = read_script(self.source, self.position)
-        letter = commands.WORDS.get(argument.strip("\\ "), argument.strip()).replace("ı", "i").replace("ȷ", "j")
+        argument, end = read_script(self.source[self.position : self.position + 20], 0)
+        letter = argument.strip()
+        if letter.startswith("\\"):  # \'{\i}: the accent takes the dot's place
+            letter = {"i": "i", "j": "j"}.get(letter[1:].strip(), commands.WORDS.get(letter[1:].strip(), letter))
         if len(letter) != 1 or not letter.isalpha():
             return False
-        self.position = end
+        self.position += end
         self.out.append(unicodedata.normalize("NFC", letter + commands.ACCENTS[name]))
         return True
 
@@ -242,6 +248,17 @@ class _Reader:
             self.out.append(HOLE)
             return
         self.position = start  # read on inside the group
+
+
+def _brace_pairs(source: str) -> dict[int, int]:
+    """Position of each opening brace -> position of the one that closes it."""
+    pairs, opened = {}, []
+    for match in re.finditer(r"\\.|[{}]", source, re.DOTALL):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif match.group() == "}" and opened:
+            pairs[opened.pop()] = match.start()
+    return pairs
 
 
 def unit_text(unit: str) -> str:
@@ -298,7 +315,7 @@ def _tidy_paragraph(text: str) -> str:
     text = re.sub(
         r"\s*\[[^\[\]]{0,160}\((?:19|20)\d\d\)[^\[\]]{0,160}\]", "", text
     )  # a reference written out: [J. Fluid Mech. 407, 27 (2000)]
-    text = re.sub(r"\(\s*(?:[;,]\s*)*(?:e\.g\.,?|see(?: also)?|i\.e\.,?|cf\.?)?\s*\)|\[\s*[,;]*\s*\]", "", text)
+    text = re.sub(r"(?<!\w)\(\s*(?:[;,]\s*)*(?:e\.g\.,?|see(?: also)?|i\.e\.,?|cf\.?)?\s*\)|\[\s*[,;]*\s*\]", "", text)
     text = re.sub(r"\s+([,.;:!?)\]])|(?<=\d)\s+(?=%)", r"\1", text)
     text = re.sub(r"([(\[])\s+", r"\1", text)
     text = re.sub(r",(?:\s*,)+", ",", text)

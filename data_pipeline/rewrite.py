@@ -40,11 +40,11 @@ _OUTCOME_TAIL = re.compile(
 _ADVERBS = (
     r"(?:also|then|first|next|further|furthermore|therefore|thus|instead|finally|additionally|always|only|simply|explicitly|again|"
     r"here|now|never|usually|typically|"
-    r"jointly|separately|directly|independently|randomly|carefully|manually|automatically|again|all|both|hence|do|did|\w+ly)"
+    r"jointly|separately|directly|independently|randomly|carefully|manually|automatically|again|all|both|hence|\w+ly)"
 )
 _WE = re.compile(rf"^(?P<before>.*?)(?P<we>\b[Ww]e) (?P<adverbs>(?:{_ADVERBS} )*)(?P<verb>[\w-]+)(?P<rest>.*)$", re.DOTALL)
 _MODALS = words("can could will would must shall should may might")
-_DROPPED_ADVERBS = words("also then first next further furthermore therefore thus finally additionally here now do did hence all")
+_DROPPED_ADVERBS = words("also then first next further furthermore therefore thus finally additionally here now hence all")
 _INTENDED = words("want wanted need needed wish aim try tried attempt seek choose chose decide decided")
 _OPENED = words("start started begin began proceed proceeded")
 # What authors do as authors, not as a part of their plan.

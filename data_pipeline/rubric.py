@@ -117,10 +117,9 @@ def _is_readable(text: str, question: str) -> bool:
         and not _PRONOUN_EARLY.search(body)
         and not _DATE.search(body)
         and not cues.is_dangling(body[0].upper() + body[1:])
-        and not cues.RESULT.search(text)
+        and cues.is_whole(text)
+        and not cues.is_result(text)
         and cues.symbol_share(text) < 0.09
-        and text.count("(") == text.count(")")
-        and text.count('"') % 2 == 0
         and not _names_stranger(body, question)
     )
 

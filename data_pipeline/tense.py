@@ -85,7 +85,7 @@ def _main_verb_in_present(text: str) -> str:
     has_other_verb = bool(_FINITE.search(text))
     for match in re.finditer(r"(?<![\w-])[a-z][a-z-]+(?![\w-])", text):
         verb = match.group()
-        if _FINITE.fullmatch(verb) or forms["third"].get(verb, "use") not in AMBIGUOUS_NOUNS:
+        if _FINITE.fullmatch(verb) or (forms["third"].get(verb) or forms["base"].get(verb) or "use") not in AMBIGUOUS_NOUNS:
             return text
         base = forms["past"].get(verb)
         if base is None or verb in forms["base"] or match.start() == 0:
@@ -94,6 +94,8 @@ def _main_verb_in_present(text: str) -> str:
         if has_other_verb and not (following and (following[0] in _OBJECT_STARTS or following[0].isdigit())):
             return text
         noun = text[: match.start()].split()[-1]
+        if noun in _BEFORE_NOUN:  # "in place of normalised histograms"
+            continue
         return f"{text[: match.start()]}{base if _is_plural(noun) else third_person(base)}{text[match.end() :]}"
     return text
 
