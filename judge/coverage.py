@@ -5,9 +5,11 @@ Each word weighs the more the rarer it is,
 
     w = idf · (common_weight if it is a word of any research plan else 1),    idf = log(1 + n / df) / log(1 + n),
 
-n criteria in the rubric, df of which hold the word. A passage is a few consecutive sentences of prose; the coverage of a criterion is the
-largest share of its weight whose words occur in one passage. Words count once, so repetition adds nothing. Neither negation nor meaning is
-seen: this is a baseline.
+n criteria in the rubric, df of which hold the word. A passage is a few consecutive sentences; it counts if it is prose and on the subject,
+that is, names something that the question names. The coverage of a criterion is the largest share of its weight whose words stand in one
+such passage, and the criterion holds from a threshold on. Words count once, so repetition adds nothing. The order of words, negation and
+meaning are not seen: this is a baseline. The threshold is low because a plan has to guess the words of one particular paper; own and
+foreign reference plans, and the samples of a small model, decided it.
 """
 
 import math
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from papergym.environment import Environment
+from papergym.errors import InputError
 from papergym.judge.words import all_words, common_stems, content_words, sentences, stem, stop_words
 
 
@@ -24,22 +27,37 @@ from papergym.judge.words import all_words, common_stems, content_words, sentenc
 class CoverageRule:
     """The constants of the rule. A passage is `window` sentences of at most `longest_sentence` words each: longer ones are cut there."""
 
+    threshold: float = 0.1  # coverage from which on a criterion holds
     window: int = 3
     longest_sentence: int = 40
-    common_weight: float = 0.4
+    common_weight: float = 0.7
+    topic_words: int = 1  # uncommon content words of the question that a passage must hold
     least_function_words: float = 0.2  # share of stop words below which a passage is a list of words, not prose
     fewest_words: int = 3  # a criterion with fewer words outside the question can't be told from a paraphrase of it: not scored
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "common_weight", "least_function_words"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 0 to 1 is needed")
+        for name in ("window", "longest_sentence", "fewest_words"):
+            if getattr(self, name) < 1:
+                raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 1 is needed")
+
+
+def rubric_verdicts(environment: Environment, plan: str, rule: CoverageRule) -> list[bool | None]:
+    """Whether each criterion holds; None for one that the rule can't score."""
+    return [None if share is None else share >= rule.threshold for share in rubric_coverage(environment, plan, rule)]
 
 
 def rubric_coverage(environment: Environment, plan: str, rule: CoverageRule) -> list[float | None]:
     """Coverage in [0, 1] of each criterion by the plan; None for a criterion that the rule can't score."""
     criteria = tuple(criterion.text for criterion in environment.rubric)
-    found = passages(plan, rule)
-    return [best_coverage(weights, found) if weights else None for weights in rubric_weights(environment.question, criteria, rule)]
+    topic = frozenset(content_words(environment.question)) - common_stems()
+    found = [passage for passage in passages(plan, rule) if len(passage & topic) >= min(rule.topic_words, len(topic))]
+    return [_best_coverage(weights, found) if weights else None for weights in rubric_weights(environment.question, criteria, rule)]
 
 
-def best_coverage(weights: Mapping[str, float], found: Sequence[frozenset[str]]) -> float:
-    """The largest share of the weight that one passage covers."""
+def _best_coverage(weights: Mapping[str, float], found: Sequence[frozenset[str]]) -> float:
     words = weights.keys()
     covered = (math.fsum(weights[word] for word in words & passage) for passage in found)
     return max(covered, default=0.0) / math.fsum(weights.values())  # fsum: the same in every order, and sets have none

@@ -11,7 +11,7 @@ from typing import Any
 from papergym.config import from_mapping
 from papergym.environment import Environment
 from papergym.errors import InputError
-from papergym.judge.coverage import CoverageRule, rubric_coverage
+from papergym.judge.coverage import CoverageRule, rubric_verdicts
 from papergym.judge.general import load_general
 from papergym.judge.scoring import Scored, combine
 
@@ -20,15 +20,13 @@ from papergym.judge.scoring import Scored, combine
 class LexicalConfig:
     """Options of the lexical judge. general: a file of general criteria in place of the seven that come with papergym."""
 
-    threshold: float = 0.3  # coverage from which on a criterion holds
     alpha: float = 0.7
     general: str | None = None
     rule: CoverageRule = field(default_factory=CoverageRule)
 
     def __post_init__(self) -> None:
-        for name, value in (("threshold", self.threshold), ("alpha", self.alpha)):
-            if not 0 <= value <= 1:
-                raise InputError(f"lexical judge, {name} {value}: a number from 0 to 1 is needed")
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"lexical judge, alpha {self.alpha}: a number from 0 to 1 is needed")
 
 
 class LexicalJudge:
@@ -45,8 +43,7 @@ class LexicalJudge:
         return [self._score(environment, plan or "") for environment, plan in items]
 
     def _score(self, environment: Environment, plan: str) -> Scored:
-        coverage = rubric_coverage(environment, plan, self._config.rule)
-        specialised = tuple(None if share is None else share >= self._config.threshold for share in coverage)
+        specialised = tuple(rubric_verdicts(environment, plan, self._config.rule))
         general = tuple(criterion.check(environment, plan) if criterion.check else None for criterion in self._general)
         weights = [criterion.weight for criterion in environment.rubric]
         return Scored(specialised, general, combine(specialised, general, self._config.alpha, weights))

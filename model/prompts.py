@@ -13,11 +13,10 @@ TeacherContext = Literal["rubric", "reference", "rubric+reference"]
 
 _REQUEST = (
     "{question}\n\n"
-    "Write a research plan that answers this question. Describe the method first: what you would build or do, step by step. Then describe "
-    "the experiment: data, comparisons, measurements and checks. Be concrete, and give a reason for each choice."
+    "Write a concrete research plan that answers this. Say step by step what you will do and why: first the method, then the experiment."
 )
-_RUBRIC = "A good plan does all of the following:\n{criteria}\nWork these points into the plan as your own decisions."
-_REFERENCE = "Here is what an expert would do:\n{reference}\nWrite such a plan in your own words, as your own decisions."
+_RUBRIC = "A good plan meets these points:\n{criteria}\nWrite a plan that meets them, as your own decisions."
+_REFERENCE = "An expert's plan:\n{reference}\nWrite such a plan in your own words, as your own decisions."
 
 
 def student_messages(environment: Environment) -> list[Mapping[str, str]]:

@@ -7,12 +7,10 @@ in the question, nor in a statement already counted. So neither repetition, nor 
 import re
 
 from papergym.environment import Environment
-from papergym.judge.coverage import CoverageRule, rubric_coverage
+from papergym.judge.coverage import CoverageRule, rubric_verdicts
 from papergym.judge.words import action_stems, all_words, common_stems, content_words, sentences, stem, stop_words
 
-HANDLED = 0.15  # coverage from which on a criterion is not left out: half of what the lexical judge asks for by default
-STATEMENTS, OWN_WORDS = 4, 3
-REASONS = 2
+STATEMENTS, REASONS, OWN_WORDS = 3, 2, 2
 
 _REASON = re.compile(
     r"\b(?:because|since|therefore|thus|hence|so that|in order to|rather than|instead of|otherwise|the reason|due to|as this|allowing us"
@@ -23,13 +21,13 @@ _LEAST_FUNCTION_WORDS = CoverageRule().least_function_words
 
 
 def handles_all(environment: Environment, plan: str) -> bool | None:
-    """No scorable criterion of the rubric is left out of the plan."""
-    coverage = [share for share in rubric_coverage(environment, plan, CoverageRule()) if share is not None]
-    return all(share >= HANDLED for share in coverage) if coverage else None
+    """Every criterion of the rubric that the coverage rule can score holds."""
+    verdicts = [verdict for verdict in rubric_verdicts(environment, plan, CoverageRule()) if verdict is not None]
+    return all(verdicts) if verdicts else None
 
 
 def detailed(environment: Environment, plan: str) -> bool:
-    """At least four statements that do something: a verb of method or experiment, and what it is done to."""
+    """At least three statements that do something: they hold a verb of method or experiment, and what it is done to."""
     statements = _statements(environment, plan)
     return sum(not action_stems().isdisjoint(content_words(sentence)) for sentence in statements) >= STATEMENTS
 

@@ -76,7 +76,7 @@ def test_a_stopped_evaluation_goes_on_and_ends_alike(parts, environments, tmp_pa
     [
         ({"samples": 3}, "samples 2, not 3"),
         ({"model": "other"}, "model 'tiny', not 'other'"),
-        ({"judge_spec": {"kind": "lexical", "threshold": 0.5}}, "judge 'lexical', not"),
+        ({"judge_spec": {"kind": "lexical", "alpha": 0.5}}, "judge 'lexical', not"),
         ({"sampling": replace(SAMPLING, temperature=0.5)}, "sampling .*'temperature': 1.0.*, not .*'temperature': 0.5"),
         ({"thinking": False}, "thinking True, not False"),
     ],

@@ -11,7 +11,7 @@ from papergym.judge.scoring import combine, open_judge
 QUESTION = "Public buyers see few bids. How can entry be raised?"
 STIPEND = "Losers receive a stipend that covers half of the preparation cost."
 FEEDBACK = "Rivals learn the winning price and their rank after each auction."
-RULE = CoverageRule()
+RULE = CoverageRule(topic_words=0)  # the subject has a test of its own
 
 
 def environment(*criteria, question=QUESTION, **options):
@@ -58,6 +58,17 @@ def test_what_the_question_says_does_not_count():
     assert rubric_coverage(environment("Few bids: entry of public buyers is raised"), QUESTION, RULE) == [None]  # nothing but the question
 
 
+def test_a_passage_off_the_subject_does_not_count():
+    subject, plan = environment("stipend tender auction rank"), "We pay a stipend to the loser of a tender. It is so. It is as it was."
+    rule = CoverageRule()
+    assert rubric_coverage(subject, plan, rule) == [0.0]
+    assert rubric_coverage(subject, plan.replace("the loser", "buyers who lose"), rule) == [pytest.approx(0.5)]
+    assert rubric_coverage(subject, f"{plan} It was so. Buyers see few bids.", rule) == [0.0]  # the subject, but elsewhere
+    assert rubric_coverage(environment("stipend tender auction rank", question="What is the best method?"), plan, rule) == [
+        pytest.approx(0.5)
+    ]
+
+
 def test_a_list_of_words_is_no_passage():
     subject = environment(STIPEND, FEEDBACK)
     words = " ".join(f"{c.text} " for c in subject.rubric).replace(".", "").split()
@@ -86,10 +97,12 @@ def test_judge_turns_coverage_into_verdicts_and_reward():
         Criterion("Public buyers, few bids"),
     )
     plan = "We pay a stipend to the loser of a tender, and so they may enter again."
-    half = open_judge({"kind": "lexical", "threshold": 0.5, "alpha": 1.0}).score([(subject, plan)])[0]
+    rule = {"threshold": 0.5, "topic_words": 0}
+    half = open_judge({"kind": "lexical", "rule": rule, "alpha": 1.0}).score([(subject, plan)])[0]
     assert half.specialised == (True, False, None)
     assert half.reward == combine(half.specialised, half.general, 1.0, [3.0, 1.0, 1.0]) == 0.75
-    assert open_judge({"kind": "lexical", "threshold": 0.51, "alpha": 1.0}).score([(subject, plan)])[0].specialised[0] is False
+    strict = open_judge({"kind": "lexical", "rule": rule | {"threshold": 0.51}, "alpha": 1.0}).score([(subject, plan)])[0]
+    assert strict.specialised == (False, False, None)
 
 
 def test_the_empty_plan_is_scored_and_so_is_a_missing_answer():
