@@ -196,15 +196,17 @@ def _from_tokenizer_json(file: Path, configured: Sequence[AddedToken], special: 
 # --- sentencepiece --------------------------------------------------------------------------------------------------------------------
 
 
+# Protocol buffers merge what is appended: ModelProto.normalizer_spec (3) with add_dummy_prefix (3) or remove_extra_whitespaces (4) false.
+_NO_DUMMY_PREFIX, _ALL_WHITESPACE = b"\x1a\x02\x18\x00", b"\x1a\x02\x20\x00"
+
+
 class _SentencePieceEncoder:
     """A sentencepiece model and added tokens. The dummy prefix goes in front of the text, never after an added or control token."""
 
-    def __init__(self, file: Path, string_ids: Mapping[str, int]) -> None:
-        self._first = sentencepiece.SentencePieceProcessor(model_file=str(file))
-        self._later = sentencepiece.SentencePieceProcessor(model_file=str(file))
-        self._later.override_normalizer_spec(add_dummy_prefix=False)
-        self._plain = sentencepiece.SentencePieceProcessor(model_file=str(file))
-        self._plain.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)  # keeps the space in front of a run
+    def __init__(self, model: bytes, string_ids: Mapping[str, int]) -> None:
+        self._first = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._later = sentencepiece.SentencePieceProcessor(model_proto=model + _NO_DUMMY_PREFIX)
+        self._spaced = sentencepiece.SentencePieceProcessor(model_proto=model + _NO_DUMMY_PREFIX + _ALL_WHITESPACE)
         self._string_ids = dict(string_ids)
         self._strings = {index: string for string, index in string_ids.items()}
         self._pattern = re.compile("(" + ("|".join(map(re.escape, sorted(string_ids, key=len, reverse=True))) or "(?!)") + ")")
@@ -226,7 +228,7 @@ class _SentencePieceEncoder:
                 run += [index] if 0 <= index < self._first.get_piece_size() else []
                 continue
             if run:
-                pieces.append((self._plain if pieces else self._first).decode(run))
+                pieces.append((self._spaced if pieces else self._first).decode(run))
                 run = []
             if index is not None:
                 pieces.append(self._strings[index])
@@ -234,13 +236,14 @@ class _SentencePieceEncoder:
 
 
 def _from_sentencepiece(file: Path, configured: Sequence[AddedToken]) -> tuple[Encoder, ControlNames]:
+    content = file.read_bytes()
     try:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(file))
-    except (RuntimeError, OSError) as error:
+        model = sentencepiece.SentencePieceProcessor(model_proto=content)
+    except RuntimeError as error:
         raise InputError(f"{file}: not a sentencepiece model") from error
     ids = range(model.get_piece_size())
     controls = {model.id_to_piece(index): index for index in ids if model.is_control(index) or model.is_unknown(index)}
     controls |= {token.content: token.id for token in configured if token.special}
     others = {token.content: token.id for token in configured if not token.special}
     names = ControlNames(controls)
-    return _SentencePieceEncoder(file, others | {names.of[control]: index for control, index in controls.items()}), names
+    return _SentencePieceEncoder(content, others | {names.of[control]: index for control, index in controls.items()}), names

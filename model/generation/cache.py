@@ -25,13 +25,19 @@ class PrefillCache:
     """Attention over whole prompts, padded on the right; keeps their keys and values, [prompts, Hkv, T, D], by layer."""
 
     def __init__(self) -> None:
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        self.keys.append(key)
-        self.values.append(value)
+        self._layers[layer] = key, value
         return causal_attention(layer, query, key, value)
+
+    def layer_keys(self) -> list[Tensor]:
+        """Every layer's keys, in order."""
+        return [self._layers[layer][0] for layer in range(len(self._layers))]
+
+    def take(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Hands over a layer's keys and values, so that they are freed before the next layer is copied."""
+        return self._layers.pop(layer)
 
 
 @dataclass
@@ -116,7 +122,7 @@ class GroupCache:
     def _capacity(self) -> int:
         return sum(map(len, self._starts))
 
-    def _rebuild(self, prefill: PrefillCache | None = None, lengths: Sequence[int] = (), n: int = 0) -> None:
+    def _rebuild(self, prefill: PrefillCache | None = None, added: Sequence[int] = (), n: int = 0) -> None:
         """Lays everything out again: without the places that no row uses, with the added groups, and with room to grow."""
         used = self._places()
         kept, widest = list(used), max([n, *map(len, used.values())])
@@ -124,25 +130,24 @@ class GroupCache:
         sources = [places + places[:1] * (widest - len(places)) for places in used.values()]
         first = min((self._starts[group][place] for group, place in self._rows), default=self._width)
         if prefill is not None and not self._layers:
-            self._layers = [_Layer.empty(key) for key in prefill.keys]
-        span = slice(first, self._width)
-        shape = (len(kept) + len(lengths), widest, (self._width - first) // _BLOCK * _BLOCK + _BLOCK)
+            self._layers = [_Layer.empty(key) for key in prefill.layer_keys()]
+        lengths = [self._lengths[group] for group in kept] + list(added)
+        span, longest = slice(first, self._width), max(lengths, default=0)
+        shape = (len(lengths), widest, (self._width - first) // _BLOCK * _BLOCK + _BLOCK)
         for index, layer in enumerate(self._layers):
-            added = (None, None) if prefill is None else (prefill.keys[index], prefill.values[index])
-            if prefill is not None:
-                prefill.keys[index] = prefill.values[index] = added[0][:0]  # given back layer by layer
+            keys, values = (None, None) if prefill is None else prefill.take(index)
             self._layers[index] = _Layer(
-                _extend(layer.prompt_keys, kept, added[0]),
-                _extend(layer.prompt_values, kept, added[1]),
+                _extend(layer.prompt_keys, kept, longest, keys),
+                _extend(layer.prompt_values, kept, longest, values),
                 _lay_out(layer.keys, kept, sources, span, shape),
                 _lay_out(layer.values, kept, sources, span, shape),
             )
         self._width -= first
-        self._lengths = [self._lengths[group] for group in kept] + list(lengths)
+        self._lengths = lengths
         self._starts = [[self._starts[group][place] - first for place in places] for group, places in zip(kept, sources)]
-        self._starts += [[self._width] * widest for _ in lengths]
+        self._starts += [[self._width] * widest for _ in added]
         self._rows = [(group, place) for group, places in enumerate(used.values()) for place in range(len(places))]
-        self._rows += [(len(kept) + group, place) for group in range(len(lengths)) for place in range(n)]
+        self._rows += [(len(kept) + group, place) for group in range(len(added)) for place in range(n)]
         self._set_index()
 
     def _set_index(self) -> None:
@@ -164,12 +169,10 @@ class GroupCache:
         self._mask = torch.zeros(hidden.shape, device=device).masked_fill_(hidden, float("-inf"))[:, None, :, None]
 
 
-def _extend(prompts: Tensor, kept: list[int], added: Tensor | None) -> Tensor:
-    """The kept groups' keys or values [G, Hkv, P, D], followed by those of added groups of another length; zeros behind the shorter."""
-    parts = [prompts[kept]] if kept else []
-    parts += [added] if added is not None else []
-    longest = max((part.shape[2] for part in parts), default=0)
-    return torch.cat([F.pad(part, (0, 0, 0, longest - part.shape[2])) for part in parts]) if parts else prompts[:0]
+def _extend(prompts: Tensor, kept: list[int], longest: int, added: Tensor | None) -> Tensor:
+    """Keys or values of the kept groups' prompts, then of added ones, [G, Hkv, longest, D]; zeros behind the shorter."""
+    parts = [prompts[kept, :, :longest]] + ([added] if added is not None else [])
+    return torch.cat([F.pad(part, (0, 0, 0, longest - part.shape[2])) for part in parts])
 
 
 def _lay_out(columns: Tensor, kept: list[int], sources: list[list[int]], span: slice, shape: tuple[int, int, int]) -> Tensor:

@@ -1,11 +1,11 @@
 """Samples from a model in this process: a prompt prefilled once a group, all groups decoded in one batch, finished samples dropped."""
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,7 +43,7 @@ class TorchEngine:
         Raises InputError for a prompt that is empty, holds an id beyond the vocabulary, or leaves no room in the model's context.
         """
         self._check(prompts)
-        seed = params.seed if params.seed is not None else np.random.SeedSequence().entropy
+        seed = secrets.randbits(64) if params.seed is None else params.seed
         groups = [_Group(index, prompt, params, seed, self.model.config.max_position_embeddings) for index, prompt in enumerate(prompts)]
         with _as_it_was(self.model), prepacked(self.model) as head:
             batch = _Batch(self.model, head, params)
@@ -61,9 +61,7 @@ class TorchEngine:
             if not len(prompt):
                 raise InputError(f"prompt {index} is empty: at least one token is needed")
             if len(prompt) >= context:
-                raise InputError(
-                    f"prompt {index} has {len(prompt)} tokens: the context of {context} takes at most {context - 1} and an answer"
-                )
+                raise InputError(f"prompt {index} has {len(prompt)} tokens: a context of {context} tokens takes at most {context - 1}")
             if not 0 <= min(prompt) <= max(prompt) < vocabulary:
                 raise InputError(f"prompt {index} holds a token id outside of the model's vocabulary of {vocabulary}: wrong tokenizer?")
 
