@@ -22,8 +22,8 @@ from papergym.registry import resolve
 
 Entries = Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]
 
-# e^±80 is finite in fp32; a probability that an entry with such a gap could have on its smaller side is below 1e-34.
-LARGEST_GAP = 80.0
+# e^88 is finite in fp32, and the smaller of two probabilities this far apart is subnormal there.
+LARGEST_GAP = 88.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The operation written plainly: whole logits, autograd, one formula. For reading, for checking, and for small inputs."""
+"""The operation written plainly: whole logits, autograd, one formula, all of it in fp64. For reading, for checking, for small inputs.
+
+In fp32 this very formula loses digits where the distributions nearly agree, which a reference may not.
+"""
 
 import math
 
@@ -17,12 +20,12 @@ def linear_jsd(
     mask: torch.Tensor | None,
     options: JsdOptions,
 ) -> JsdOutput:
-    """As fused_linear_jsd, on checked arguments. Memory: about ten [N, V] tensors."""
+    """As fused_linear_jsd, on checked arguments. Memory: about ten [N, V] tensors of fp64."""
     rows = slice(None) if mask is None else mask
     dtype = accumulation_dtype(student_hidden, student_head, teacher_hidden, teacher_head)
-    student = _logprobs(student_hidden[rows], student_head, options.temperature, dtype)
+    student = _logprobs(student_hidden[rows], student_head, options.temperature)
     with torch.no_grad():
-        teacher = _logprobs(teacher_hidden[rows], teacher_head, options.temperature, dtype)
+        teacher = _logprobs(teacher_hidden[rows], teacher_head, options.temperature)
 
     entries = _entries(student, teacher, options)
     with torch.no_grad():
@@ -33,12 +36,13 @@ def linear_jsd(
     else:
         balance = options.divergence.balance(options.beta)
         divergence = (entries + balance * (student.exp() - teacher.exp()).detach()).sum(-1)
-    outputs = (divergence, _entropy(student.detach()), _entropy(teacher), top1_agree, cut.sum(-1))
+    nats = (values.to(dtype) for values in (divergence, _entropy(student.detach()), _entropy(teacher)))
+    outputs = (*nats, top1_agree, cut.sum(-1))
     return JsdOutput(*outputs) if mask is None else JsdOutput(*(_scatter(values, mask) for values in outputs))
 
 
-def _logprobs(hidden: torch.Tensor, head: torch.Tensor, temperature: float, dtype: torch.dtype) -> torch.Tensor:
-    return torch.log_softmax(hidden.to(dtype) @ head.to(dtype).T / temperature, dim=-1)  # [N, V]
+def _logprobs(hidden: torch.Tensor, head: torch.Tensor, temperature: float) -> torch.Tensor:
+    return torch.log_softmax(hidden.double() @ head.double().T / temperature, dim=-1)  # [N, V]
 
 
 def _entries(student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions) -> torch.Tensor:

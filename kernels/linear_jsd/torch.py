@@ -129,8 +129,8 @@ def _chunks(
     budget = int(options.workspace_bytes * CACHE_SHARE) // (1 if shared else 2)
     student = cached_head(student_head, dtype, budget)
     teacher = student if shared else cached_head(teacher_head, dtype, budget)
-    caches = [copy for copy, head in ((student, student_head), (teacher, teacher_head)) if copy is not head][: 1 if shared else 2]
-    spent = sum(copy.numel() * dtype.itemsize for copy in caches) + TEMPORARIES * BLOCK_BYTES
+    pairs = [(student, student_head), (teacher, teacher_head)][: 1 if shared else 2]
+    spent = TEMPORARIES * BLOCK_BYTES + sum(copy.numel() * dtype.itemsize for copy, head in pairs if copy is not head)
 
     workspace = None
     for chunk in row_chunks(count, row_bytes, options.workspace_bytes - spent):

@@ -1,0 +1,109 @@
+"""fused_linear_jsd against a float64 oracle over shapes, dtypes, β, temperature, clip, distributions and masks."""
+
+import itertools
+
+import pytest
+import torch
+
+from papergym.kernels.linear_jsd import fused_linear_jsd
+
+SHAPES = [(1, 64, 151936), (37, 96, 4099), (128, 1024, 4096), (423, 167, 1423), (41, 64, 401)]
+DTYPES = [torch.float32, torch.bfloat16]
+BETAS = [0.0, 1e-3, 0.1, 0.5, 0.9, 1.0]
+TEMPERATURES = [1.0, 0.6, 1.1, 2.0]
+CLIPS = [None, 0.05, 1e-3, 1e-6]
+DISTRIBUTIONS = ["independent", "near", "very near", "one-hot against uniform", "gap 50", "gap 103", "gap 200", "padded"]
+MASKED = [0.0, 0.99, 1.0]
+TEACHERS = ["shared head", "own head", "wider"]
+FACTORS = (SHAPES, DTYPES, BETAS, TEMPERATURES, CLIPS, DISTRIBUTIONS, MASKED, TEACHERS)
+NOISE = {"near": 0.05, "very near": 1e-3}
+
+
+def make(shape, dtype, distribution, masked, teacher, generator):
+    """Inputs whose logits have the named shape. Token 0 is the student's favourite, token 1 the teacher's, by a feature of their own."""
+    rows, width, vocabulary = shape
+    wide = width + 24 if teacher == "wider" else width
+
+    def normal(*size):
+        return torch.randn(*size, generator=generator)
+
+    def favour(hidden, head, token, gap):
+        head[:, token] = 0
+        head[token] = 0
+        head[token, token] = 1
+        hidden[:, token] = gap
+
+    student_head, student = normal(vocabulary, width) * 2 / width**0.5, normal(rows, width)
+    if teacher == "own head":
+        teacher_head = student_head + 0.01 * normal(vocabulary, width)
+    elif teacher == "wider":
+        teacher_head = torch.cat((student_head, 0.1 * normal(vocabulary, wide - width)), 1)
+    else:
+        teacher_head = student_head
+    teacher_hidden = torch.cat((student, torch.zeros(rows, wide - width)), 1) if distribution in NOISE else normal(rows, wide)
+    if distribution in NOISE:
+        teacher_hidden += NOISE[distribution] * normal(rows, wide)
+    elif distribution == "one-hot against uniform":
+        student.zero_()
+        favour(teacher_hidden, teacher_head, 1, 200)
+    elif distribution.startswith("gap"):
+        gap = float(distribution.split()[1])
+        favour(student, student_head, 0, gap)
+        favour(teacher_hidden, teacher_head, 1, gap)
+        if teacher == "shared head":
+            student[:, 1] = teacher_hidden[:, 0] = 0
+    vocab_size = None
+    if distribution == "padded":
+        vocab_size = vocabulary - 7
+        student_head[vocab_size:], teacher_head[vocab_size:] = 30.0, -30.0
+    if teacher == "shared head":
+        teacher_head = student_head = student_head.to(dtype)
+    tensors = (student.to(dtype), student_head.to(dtype), teacher_hidden.to(dtype), teacher_head.to(dtype))
+    mask = None if masked == 0 else torch.rand(rows, generator=generator) >= masked
+    if masked == 0.99:
+        mask[rows // 2] = True
+    return tensors, torch.randn(rows, generator=generator), mask, vocab_size
+
+
+def check(backend, check_bars, expected_jsd, shape, dtype, beta, temperature, clip, distribution, masked, teacher):
+    generator = torch.Generator().manual_seed(7)
+    tensors, weights, mask, vocab_size = make(shape, dtype, distribution, masked, teacher, generator)
+    arguments = {"beta": beta, "temperature": temperature, "mask": mask, "vocab_size": vocab_size}
+    exact = expected_jsd(*tensors, weights, clip=clip, **arguments)
+    plain = expected_jsd(*tensors, weights, clip=clip, **arguments, dtype=torch.float32)
+
+    shared = tensors[1] is tensors[3]
+    student, head = (tensor.clone().requires_grad_() for tensor in tensors[:2])
+    teacher_head = head if shared else tensors[3]
+    # 24 MiB: several chunks at the larger shapes
+    out = fused_linear_jsd(
+        student, head, tensors[2], teacher_head, element_clip=clip, workspace_bytes=24 << 20, backend=backend, **arguments
+    )
+    (out.divergence * weights).sum().backward()
+
+    # A log-prob of -g is rounded to g · 2⁻²⁴, a relative error of its probability that no later step can undo.
+    gap = float(distribution.split()[1]) / temperature if distribution.startswith("gap") else 0
+    floor = {torch.float32: max(1e-5, 8 * gap * 2**-24), torch.bfloat16: 5e-3}[dtype]
+    check_bars("divergence", out.divergence, exact.divergence, plain.divergence)
+    check_bars("hidden gradient", student.grad, exact.hidden, plain.hidden, floor, exact.hidden_slack)
+    check_bars("head gradient", head.grad, exact.head, plain.head, floor, exact.head_slack, tokens=False)
+    check_bars("entropy", out.entropy, exact.entropy, plain.entropy)
+    check_bars("teacher entropy", out.teacher_entropy, exact.teacher_entropy, plain.teacher_entropy)
+    assert int((out.clipped - exact.clipped).abs().sum()) <= max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_every_pair_of_settings(backend, combination, check_bars, expected_jsd):
+    if backend == "reference" and combination[0][2] > 10_000:
+        pytest.skip("the plain backend needs fp64 logits of the whole vocabulary")
+    check(backend, check_bars, expected_jsd, *combination)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whole_product(shape, dtype, check_bars, expected_jsd):
+    """Masks and teachers take turns, all else is the full product."""
+    turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
+    for beta, temperature, clip, distribution in itertools.product(BETAS, TEMPERATURES, CLIPS, DISTRIBUTIONS):
+        check("torch", check_bars, expected_jsd, shape, dtype, beta, temperature, clip, distribution, *next(turns))
