@@ -93,7 +93,8 @@ RESULT = re.compile(
     r"\b(?:worse|(?!rather|other)\w{3,}er|more \w+|less \w+) than (?:the |any |all |"
     r"every |either |in |for |that |those |on |with |most )|"
     r"\b(?:achieves?|achieved|attains?|attained|reaches|reached) (?:an? )?(?:\w+ ){0,3}\d|"
-    r"\bp\s*[<=>]\s*0?\.\d|±\s*\d|\d\s*±|\bwith an accuracy of\b|\d\.\d+\(\d+\)|\bas expected\b|\b(?:seems?|appears?) (?:to |better|"
+    r"\bp\s*[<=>]\s*0?\.\d|±\s*\d|\d\s*±|\bwith an accuracy of\b|\d\.\d+\(\d+\)|\bas expected\b|\bwas \d+\.\d|\b(?:seems?|"
+    r"appears?) (?:to |better|"
     r"more|less|quite)|\bit turns out\b|\b(?:is|are|was|were) found to\b|\b(?:very|quite|perfectly|closely) (?:well|close|similar|good)\b|"
     r"\bnot significant|\bsignificant(?:ly)?\b(?! (?:figures?|digits?|bits?|level|wave))|\b(?:best|worst)[- ]performing\b|"
     r"\bthe best\b|\bthe model (?:fits|matches|captures|reproduces|predicts)\b|"
@@ -199,7 +200,8 @@ META = re.compile(
     r"point out|thank|plan to|intend|might|could|detail|explain|list|"
     r"provide (?:an|a) (?:overview|brief|detailed|description)|are interested|are able|were able|have (?:seen|shown|found|described|"
     r"presented|discussed))\b|"
-    r"\b(?:in the literature|is beyond|future (?:work|research|studies)|other projects|readers?|can be found|is available|"
+    r"\b(?:in the literature|can be (?:interpreted|seen|thought|understood|viewed)|is beyond|future (?:work|research|studies)|"
+    r"other projects|readers?|can be found|is available|"
     r"are available|will be required|open[- ]source nature|contributors?)\b|"
     r"\b(?:points?|lines?|curves?|colou?rs?|panel|bars?|symbols?|shaded \w+|legend) (?:represents?|shows?|denotes?|indicates?|"
     r"depicts?|marks?)\b|"
@@ -210,7 +212,8 @@ META = re.compile(
 GENERIC = re.compile(
     r"\b(?:widely|popular|well[- ]known|important|many|various|several|often|usually|typically|generally|commonly|can|may|most|could|"
     r"might|would|likely|perhaps|essentially|upcoming|"
-    r"existing|recent\w*|in general|tends?|always possible|not possible|sometimes|best \w* ?practices?|extraordinar\w+)\b",
+    r"in some (?:settings|cases)|existing|recent\w*|in general|tends?|always possible|not possible|sometimes|best \w* ?practices?|"
+    r"extraordinar\w+)\b",
     re.IGNORECASE,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from papergym.data_pipeline import cues
 from papergym.data_pipeline.latex import Paper
@@ -12,6 +12,7 @@ from papergym.data_pipeline.plain_text import plain_text
 from papergym.data_pipeline.sentences import split_sentences
 
 ABSTRACT = "Abstract"
+LONGEST_SENTENCE = 1000  # characters
 _RUN_IN = re.compile(
     r"^[A-Z](?:(?!\b(?:is|are|was|we|that|which)\b)[^.:?]){3,90}: (?=(?:We|To|Before|For|So|Next) )"
 )  # a heading set in the paragraph's first line
@@ -33,7 +34,7 @@ class Candidate:
     role: str
     reported: bool
     order: int
-    before: Candidate | None
+    before: Candidate | None = field(repr=False)
 
     @property
     def text(self) -> str:
@@ -47,13 +48,18 @@ def read_candidates(paper: Paper) -> Iterable[Candidate]:
         reported = role == "results" or (role in ("method", "experiment") and _outcome_share(text) > 0.4)
         for paragraph in text.split("\n\n"):
             before = None
-            for sentence in map(cues.before_display, split_sentences(_RUN_IN.sub("", paragraph))):
+            for sentence in map(cues.before_display, _sentences(_RUN_IN.sub("", paragraph))):
                 own = role
                 if role == "results":  # what is done, told among what came out
                     own = role_by_cue(sentence)
                 before = Candidate(Sentence(sentence, title), own, reported, order, before)
                 order += 1
                 yield before
+
+
+def _sentences(paragraph: str) -> list[str]:
+    """Without the overlong ones, which nobody can quote and which would make patterns slow."""
+    return [sentence for sentence in split_sentences(paragraph) if len(sentence) <= LONGEST_SENTENCE]
 
 
 def role_by_cue(sentence: str) -> str:
@@ -98,7 +104,7 @@ def _role(own: str | None, parent: str | None, introduced: bool) -> str | None:
 
 
 def _outcome_share(text: str) -> float:
-    sentences = split_sentences(text.replace("\n\n", " "))
+    sentences = _sentences(text.replace("\n\n", " "))
     return sum(map(cues.is_result, sentences)) / max(1, len(sentences))
 
 
@@ -110,11 +116,9 @@ def _letter(text: str) -> Iterable[tuple[str, str, str]]:
     def turns(sentence: str) -> bool:
         return bool(cues.TURN.search(sentence)) and (not aims or bool(cues.AIM.search(sentence) or cues.BUILD.search(sentence)))
 
-    aims = any(
-        cues.TURN.search(sentence) and cues.AIM.search(sentence) for paragraph in paragraphs for sentence in split_sentences(paragraph)
-    )
+    aims = any(cues.TURN.search(sentence) and cues.AIM.search(sentence) for paragraph in paragraphs for sentence in _sentences(paragraph))
     for paragraph in paragraphs[:last]:
-        sentences = split_sentences(paragraph)
+        sentences = _sentences(paragraph)
         turn = next((index for index, sentence in enumerate(sentences) if turns(sentence)), None)
         if not turned:
             yield "", "introduction", paragraph

@@ -28,7 +28,8 @@ _POINTING = re.compile(
 )
 _IDEA = re.compile(r"^(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to ")
 _PAST_REASON = re.compile(
-    r",? (?:because|since|which|where|although|while|after) [^;]*?\b(?:was|were|had|did|took|led|made|came|went|gave|fitted|failed|"
+    r"(?:,? because|, (?:and )?(?:since|which|where|although|while|after)) [^;]*?\b(?:was|were|had|did|took|led|made|came|went|gave|"
+    r"fitted|failed|"
     r"proved|found|turned|became)\b.*$",
     re.DOTALL,
 )
@@ -77,7 +78,7 @@ def criterion_text(sentence: str, lowercase_words: Collection[str] = ()) -> str 
         result = _about_thing(text, lowercase_words)
     if result is None or _DOUBT in result or _THAT_THING.search(result) or _AUTHORS.search(result):
         return None
-    result = result.rstrip(" ,;:–—")
+    result = re.sub(r"(?:[ ,;:–—]|\b(?:and|or|but)\b)+$", "", result)
     return (result[0].upper() if result[0].isascii() else result[0]) + result[1:] + "."
 
 
@@ -167,7 +168,7 @@ def _coordinate(rest: str, kind: str) -> str:
             if following in _PREPOSITIONS:
                 return match.group()
         elif base in AMBIGUOUS_NOUNS and not follows_verb(following):
-            return match.group()
+            return match.group("join") + _DOUBT if match.group("join").startswith(", and") else match.group()
         return f"{match.group('join')}{third_person(base)} {following}"
 
     return re.sub(

@@ -25,7 +25,8 @@ SHARED_FOR_BOTH = 0.3  # of its content words with the question: then the questi
 _UNREADABLE = re.compile(
     r"\b(?:this|these|those(?! (?:that|who|which|of|with|from|whose|in|resistant))|such(?! as)|their (?:results?|approach|method|work|"
     r"findings)|former|latter|"
-    r"aforementioned|previously|earlier (?:sections?|work)|the (?:above|below|following|previous|next)|here\b|(?:above|below|earlier|"
+    r"aforementioned|previously|earlier (?:sections?|work)|the (?:above|below|following|previous|next)|(?:results?|numbers?|terms?|"
+    r"methods?) (?:above|below)|here\b|(?:above|below|earlier|"
     r"later|before)(?=[.,;:)]|$)|"
     r"(?:mentioned|described|discussed|introduced|defined|shown|given|detailed) (?:above|below|here|earlier|in (?:the|this|a) (?:next|"
     r"text|sections?|supplement\w*|appendix))|"

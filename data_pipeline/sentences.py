@@ -7,9 +7,10 @@ from papergym.data_pipeline.words import load_words, words
 _ABBREVIATIONS = load_words("abbreviations")
 _UNSURE = load_words("unsure_abbreviations")
 _STARTERS = load_words("starters")
+_WINDOW = 400  # characters looked back at; a bracket that is open for longer was never closed
 _BEFORE_NAMES = words("of and or due via per named called")
 _END = re.compile(r"[.?!]+[\"'”’)\]]*(?=\s)")
-_NEXT = re.compile(r"\s+[\"'“‘(\[]*(\S+)")
+_NEXT = re.compile(r"\s+[\"'“‘(\[]{0,5}(\S{1,60})")
 _WORD_BEFORE = re.compile(r"([^\s(\[\"'“—–/,;:]+)$")
 
 
@@ -31,9 +32,10 @@ def _ends(paragraph: str, start: int, match: re.Match[str]) -> bool:
     word, mark = following.group(1), match.group()
     if word[0].islower() and not _is_name(word):
         return False
+    start = max(start, match.start() - _WINDOW)
     inside = paragraph[start : match.start()]
     for opening, closing in ("()", "[]"):
-        if inside.count(opening) > inside.count(closing) and closing not in mark and len(inside) - inside.rfind(opening) < 400:
+        if inside.count(opening) > inside.count(closing) and closing not in mark:
             return False
     if mark[0] != "." or mark.startswith(".."):
         return True

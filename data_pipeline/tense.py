@@ -15,6 +15,7 @@ _OBJECT_STARTS = words("the a an each every their its all both two three four fi
 _BEFORE_NOUN = words(
     "the a an of in and or on to for with by from at as all its their per two three four five six seven eight nine ten each than"
 )
+_NUMBERS = words("two three four five six seven eight nine ten")
 _FINITE = re.compile(r"\b(?:is|are|has|have|does|do|may|must|can|will|should)\b")
 _PRESENT_OF_BE = {"were": "are", "was": "is"}
 _RELATIVE = re.compile(r"(?P<noun>[\w-]+,?) (?P<which>which|that|who) (?P<verb>\w+ed|took|gave|made|ran|led|held|kept)\b")
@@ -94,9 +95,10 @@ def _main_verb_in_present(text: str) -> str:
         if has_other_verb and not (following and (following[0] in _OBJECT_STARTS or following[0].isdigit())):
             return text
         noun = text[: match.start()].split()[-1]
-        if noun in _BEFORE_NOUN:  # "in place of normalised histograms"
+        if noun in _BEFORE_NOUN and noun not in _NUMBERS:  # "in place of normalised histograms"
             continue
-        return f"{text[: match.start()]}{base if _is_plural(noun) else third_person(base)}{text[match.end() :]}"
+        singular = bool(re.match(r"(?:A|An|Each|Every|One)\b", text)) or not _is_plural(noun)
+        return f"{text[: match.start()]}{third_person(base) if singular else base}{text[match.end() :]}"
     return text
 
 

@@ -1,6 +1,7 @@
 """Stages from papers written for the purpose: what goes where, what is left out, and that every sentence is the paper's own."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,23 @@ def test_real_papers_are_quoted_faithfully():
     assert len(folders) == 7
     for folder in folders:
         check_faithful(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "was " * 60_000,
+        "A. " * 60_000,
+        "a" * 300_000,
+        "(A. " * 40_000,
+        "we train and " * 20_000,
+        "We find that x. " * 15_000,
+        "x, " * 80_000,
+    ],
+)
+def test_a_monstrous_section_takes_little_time(tmp_path, text):
+    (tmp_path / "main.tex").write_text(SECTIONED.replace("This removes the tide.", text))
+    paper = load_paper(tmp_path)
+    start = time.perf_counter()
+    assert extract_stages(paper).goal
+    assert time.perf_counter() - start < 10
