@@ -288,7 +288,7 @@ def opens_action(sentence: str) -> bool:
     return bool(
         re.match(
             r"(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to\b|(?:To (?:do so|this end)|For this (?:purpose|reason)|"
-            r"In (?:addition|practice)|Then|Next|Moreover|Furthermore|Also|Thus|Therefore|Hence|Instead|Additionally),? we\b",
+            r"In (?:addition|practice)|Then|Next|Moreover|Furthermore|Also|Thus|Therefore|Hence|Instead|Additionally),? we (?:\w+ )?\w+ (?!them\b|it\b|this\b|these\b)",
             sentence,
         )
     )

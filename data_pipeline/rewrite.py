@@ -86,8 +86,8 @@ def _shortened(sentence: str) -> str | None:
     """Without openings and pointers that mean nothing outside the paper, and without outcomes; None when too little is left."""
     text = _LEADING.sub("", sentence.strip()).rstrip(".").strip()
     text = _IDEA.sub("We ", _POINTING.sub("", _OUTCOME_TAIL.sub("", text)))
-    shorter = _PAST_REASON.sub("", text)
-    if not shorter or (shorter != text and len(shorter.split()) < 6):
+    shorter = _PAST_REASON.sub("", re.sub(r"\s*\((?:i\.e\.|e\.g\.)[^()]*\)", "", text))
+    if not shorter or (shorter != text and len(shorter.split()) < 5):
         return None
     if len(shorter.split()) > 40:
         cut = re.sub(r", (?:which|where|while|whereas|although|so that it|as)\b[^,]*$", "", shorter)

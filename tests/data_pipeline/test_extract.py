@@ -150,6 +150,13 @@ def test_dangling_openings_are_seen_and_expletives_are_not():
         assert not cues.is_dangling(sentence)
 
 
+def test_a_tie_to_the_sentence_before_may_be_cut_only_where_the_rest_stands_alone():
+    assert cues.opens_action("To do so, we run a thousand simulations.")
+    assert cues.opens_action("The key idea is to split the rate.")
+    assert not cues.opens_action("Hence, we use them for our evaluations.")
+    assert not cues.opens_action("However, they run.")
+
+
 def test_abbreviations_are_found_by_their_initials_and_spelled_out_once():
     found = find_abbreviations("The iterated prisoner's dilemma (IPD) and Large language models (LLMs) are old (see XY).")
     assert found == {"IPD": "iterated prisoner's dilemma", "LLM": "large language model"}
