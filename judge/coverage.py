@@ -7,9 +7,14 @@ Each word weighs the more the rarer it is,
 
 n criteria in the rubric, df of which hold the word. A passage is a few consecutive sentences; it counts if it is prose and on the subject,
 that is, names something that the question names. The coverage of a criterion is the largest share of its weight whose words stand in one
-such passage, and the criterion holds from a threshold on. Words count once, so repetition adds nothing. The order of words, negation and
-meaning are not seen: this is a baseline. The threshold is low because a plan has to guess the words of one particular paper; own and
-foreign reference plans, and the samples of a small model, decided it.
+such passage, and the criterion holds from a threshold on. A long plan has many passages, so that one of them hits by chance: the threshold
+rises with the square root of the length,
+
+    threshold(plan) = min(1, threshold · sqrt(max(1, words / free_words))).
+
+Words count once, so repetition adds nothing. The order of words, negation and meaning are not seen: this is a baseline. The threshold is
+low because a plan has to guess the words of one particular paper; it was set on reference plans, own and foreign, and on samples of a
+small model.
 """
 
 import math
@@ -27,7 +32,8 @@ from papergym.judge.words import all_words, common_stems, content_words, sentenc
 class CoverageRule:
     """The constants of the rule. A passage is `window` sentences of at most `longest_sentence` words each: longer ones are cut there."""
 
-    threshold: float = 0.1  # coverage from which on a criterion holds
+    threshold: float = 0.1  # coverage from which on a criterion holds, in a plan of at most free_words words
+    free_words: int = 150
     window: int = 3
     longest_sentence: int = 40
     common_weight: float = 0.7
@@ -39,14 +45,15 @@ class CoverageRule:
         for name in ("threshold", "common_weight", "least_function_words"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 0 to 1 is needed")
-        for name in ("window", "longest_sentence", "fewest_words"):
+        for name in ("free_words", "window", "longest_sentence", "fewest_words"):
             if getattr(self, name) < 1:
                 raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 1 is needed")
 
 
 def rubric_verdicts(environment: Environment, plan: str, rule: CoverageRule) -> list[bool | None]:
     """Whether each criterion holds; None for one that the rule can't score."""
-    return [None if share is None else share >= rule.threshold for share in rubric_coverage(environment, plan, rule)]
+    threshold = min(1.0, rule.threshold * math.sqrt(max(1.0, len(all_words(plan)) / rule.free_words)))
+    return [None if share is None else share >= threshold for share in rubric_coverage(environment, plan, rule)]
 
 
 def rubric_coverage(environment: Environment, plan: str, rule: CoverageRule) -> list[float | None]:

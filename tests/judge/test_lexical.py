@@ -5,7 +5,7 @@ import pytest
 
 from papergym.environment import Criterion, Environment
 from papergym.errors import InputError
-from papergym.judge.coverage import CoverageRule, passages, rubric_coverage, rubric_weights
+from papergym.judge.coverage import CoverageRule, passages, rubric_coverage, rubric_verdicts, rubric_weights
 from papergym.judge.scoring import combine, open_judge
 
 QUESTION = "Public buyers see few bids. How can entry be raised?"
@@ -49,6 +49,18 @@ def test_saying_it_twice_adds_nothing():
     subject = environment("stipend tender auction rank")
     once = "We pay a stipend to the loser. "
     assert rubric_coverage(subject, once, RULE) == rubric_coverage(subject, once * 50, RULE) == [pytest.approx(0.25)]
+
+
+def test_long_plans_have_to_cover_more():
+    """Half of the criterion is covered: enough for 0.25 up to four times the free length, where the threshold is 0.25 · sqrt(4) = 0.5."""
+    subject, rule = environment("stipend tender auction rank"), CoverageRule(threshold=0.25, free_words=10, topic_words=0)
+    plan = "We pay a stipend to losers in a tender. "
+    padding = ["so", "it", "is", "as", "it", "was"] * 6
+    words = 7  # of two letters or more in the plan
+    for length, verdict in ((10, True), (40, True), (41, False)):
+        assert rubric_verdicts(subject, plan + " ".join(padding[: length - words]), rule) == [verdict]
+    everything = " It has a rank and an auction."
+    assert rubric_verdicts(subject, " ".join(padding * 50) + ". " + plan + everything, rule) == [True]  # the threshold ends at 1
 
 
 def test_what_the_question_says_does_not_count():
