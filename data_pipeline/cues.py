@@ -179,6 +179,10 @@ _CONNECTIVE = re.compile(
     r"On the other hand|On the contrary|Otherwise|"
     r"Rather|Fortunately|On top of that|The same|Not only|Even (?:so|then)|At the same time)\b"
 )
+_OPENS_ACTION = re.compile(
+    r"(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to\b|(?:To (?:do so|this end)|For this (?:purpose|reason)|"
+    r"In (?:addition|practice)|Then|Next|Moreover|Furthermore|Also|Thus|Therefore|Hence|Instead|Additionally),? we\b"
+)
 _POINTER = re.compile(
     r"(?i)\b(?:figs?|figures?|tables?|tabs?|eqs?|eqns?|equations?|secs?|sections?|appendix|appendices|algorithms?|refs?|theorem|lemma|"
     r"panels?|supplement\w*|listing|footnote)\b\.? ?"
@@ -285,13 +289,7 @@ def is_dangling(sentence: str) -> bool:
 
 def opens_action(sentence: str) -> bool:
     """ "To do so, we ...", "The key idea is to ...": tied to the sentence before, but what follows stands by itself."""
-    return bool(
-        re.match(
-            r"(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to\b|(?:To (?:do so|this end)|For this (?:purpose|reason)|"
-            r"In (?:addition|practice)|Then|Next|Moreover|Furthermore|Also|Thus|Therefore|Hence|Instead|Additionally),? we (?:\w+ )?\w+ (?!them\b|it\b|this\b|these\b)",
-            sentence,
-        )
-    )
+    return bool(_OPENS_ACTION.match(sentence)) and not re.search(r"\bwe (?:\w+ ){1,2}(?:them|it|this|these)\b", sentence)
 
 
 def leans_back(sentence: str) -> bool:

@@ -54,7 +54,7 @@ _PREPOSITIONS = words("by in with on for from at as within across between over v
 _DETERMINERS = words("A An The Each Every All No One")
 _OPENING = re.compile(
     r"(?:For|From|In|To|At|With|Under|On|By|Over|Within|Across|Because|Since|When|Where|Whenever|If|After|Before|During|Using|Following|As|"
-    r"Given|Besides|Rather|Unlike|Starting|Building|Instead|Without|Through|Throughout|Between|Among|Out|Alongside)\b"
+    r"Given|Inspired|Motivated|Guided|Based|Besides|Rather|Unlike|Starting|Building|Instead|Without|Through|Throughout|Between|Among|Out|Alongside)\b"
 )
 _AUTHORS = re.compile(r"\b(?:we|[Oo]urs?|us)\b|\bWe (?=[a-z])(?!and\b|or\b|is\b)")  # not We, the Weber number
 _THAT_THING = re.compile(

@@ -95,7 +95,7 @@ def _main_verb_in_present(text: str) -> str:
         if has_other_verb and not (following and (following[0] in _OBJECT_STARTS or following[0].isdigit())):
             return text
         noun = text[: match.start()].split()[-1]
-        if noun in _BEFORE_NOUN and noun not in _NUMBERS:  # "in place of normalised histograms"
+        if noun.endswith("ly") or (noun in _BEFORE_NOUN and noun not in _NUMBERS):  # "in place of newly normalised histograms"
             continue
         singular = bool(re.match(r"(?:A|An|Each|Every|One)\b", text)) or not _is_plural(noun)
         return f"{text[: match.start()]}{third_person(base) if singular else base}{text[match.end() :]}"

@@ -27,6 +27,7 @@ REWRITTEN = [
     ("We estimate the chain's time and find that it is short.", "The plan estimates the chain's time."),
     ("Not all rods were considered in this study: bent ones are excluded.", "Not all rods are considered: bent ones are excluded."),
     ("For all models, we used greedy decoding (i.e., temperature 0).", "For all models, the plan uses greedy decoding."),
+    ("Inspired by thermally driven flows, we consider rates.", "Inspired by thermally driven flows, the plan considers rates."),
     ("We vary the Weber number We and the number Oh.", "The plan varies the Weber number We and the number Oh."),
 ]  # fmt: skip
 GIVEN_UP = [
