@@ -114,6 +114,7 @@ def build_one(
         rubric=criteria,
         reference=plan,
         stages=stages.stages(),
+        split=sidecar.get("split"),
         provenance={
             "paper": path.name,
             "sha256": digest,

@@ -35,7 +35,7 @@ def guess_domain(text: str) -> str:
 def read_sidecar(paper: Path) -> dict[str, Any]:
     """Returns the table of `paper.toml` in a paper's folder, or of NAME.toml beside a paper that is one file; {} where there is none.
 
-    Raises InputError when the file isn't TOML, or when `domain` or `date` isn't a string or a date.
+    Raises InputError when the file isn't TOML, or when `domain`, `date` or `split` isn't a string or a date.
     """
     path = paper / SIDECAR if paper.is_dir() else paper.with_name(paper.name + ".toml")
     if not path.is_file():
@@ -46,7 +46,7 @@ def read_sidecar(paper: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid TOML ({error})") from error
     if "date" in table and hasattr(table["date"], "isoformat"):
         table["date"] = table["date"].isoformat()
-    for key in ("domain", "date"):
+    for key in ("domain", "date", "split"):
         if key in table and (not isinstance(table[key], str) or not table[key].strip()):
             raise InputError(f"{path}, {key}: a non-empty string is needed, not {table[key]!r}")
     return table

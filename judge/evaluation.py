@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy
 import orjson
 
 from papergym.environment import Environment
@@ -28,17 +27,9 @@ from papergym.model.prompts import student_messages
 from papergym.model.tokenizer import Tokenizer
 from papergym.progress import progress_bar
 from papergym.seeds import derive_seed
+from papergym.statistics import estimate
 
-RESAMPLES = 10_000
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-
-
-class Interval(NamedTuple):
-    """A mean over environments and its bootstrap interval; all None when there is nothing to average."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
 
 
 def evaluate(
@@ -94,7 +85,7 @@ def evaluate(
     summary = {
         "row": out.name,
         **{key: arguments[key] for key in ("model", "adapter", "judge")},
-        **summarise(answers, sampling.seed or 0),
+        **summarise(answers),
         **{key: arguments[key] for key in ("samples", "sampling", "thinking")},
         "seconds": sum(batch["seconds"] for batch in batches.values()),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
@@ -106,7 +97,7 @@ def evaluate(
     return answers, summary
 
 
-def summarise(answers: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def summarise(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means with bootstrap intervals over environments of reward and tokens, share of truncated answers, and counts.
 
     unscored: answers without a reward, which are left out of the mean. unanswered: responses without a plan, which are scored as empty.
@@ -118,32 +109,18 @@ def summarise(answers: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]
         tokens.setdefault(answer["environment"], []).append(answer["tokens"])
     return {
         "environments": len(rewards),
-        "reward": bootstrap_interval(list(rewards.values()), seed)._asdict(),
-        "tokens": bootstrap_interval(list(tokens.values()), seed)._asdict(),
+        "reward": estimate(_environment_means(rewards)),
+        "tokens": estimate(_environment_means(tokens)),
         "truncated": sum(answer["finish_reason"] == "length" for answer in answers) / len(answers),
         "unscored": sum(answer["reward"] is None for answer in answers),
         "unanswered": sum(not answer["plan"] for answer in answers),
     }
 
 
-def bootstrap_interval(values_per_environment: Sequence[Sequence[float | None]], seed: int, level: float = 0.95) -> Interval:
-    """Mean over environments of their mean over samples, with the percentile bootstrap interval over environments.
-
-    None values are left out, and so is an environment without any other. The samples of one environment share its difficulty, so
-    environments are what is drawn again, with replacement, 10,000 times.
-    """
-    scored = [[value for value in values if value is not None] for values in values_per_environment]
-    means = numpy.array([sum(values) / len(values) for values in scored if values], dtype=numpy.float64)
-    if not len(means):
-        return Interval(None, None, None)
-    generator = numpy.random.default_rng(seed)
-    rows = max(1, 2_000_000 // len(means))  # resamples drawn at once: bounds the memory
-    drawn = [
-        means[generator.integers(len(means), size=(min(rows, RESAMPLES - start), len(means)))].mean(axis=1)
-        for start in range(0, RESAMPLES, rows)
-    ]
-    low, high = numpy.quantile(numpy.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(means.mean()), float(low), float(high))
+def _environment_means(values: Mapping[str, Sequence[float | None]]) -> list[float]:
+    """Each environment's mean over its scored samples, which share its difficulty and so are not independent; none without any."""
+    scored = [[value for value in samples if value is not None] for samples in values.values()]
+    return [sum(samples) / len(samples) for samples in scored if samples]
 
 
 def _batch(

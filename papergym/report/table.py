@@ -15,11 +15,9 @@ import numpy as np
 from papergym.errors import InputError
 from papergym.files import write_json
 from papergym.report.read import Answer, read_answers
+from papergym.statistics import estimate
 
 BASE = "base"
-LEVEL = 0.95
-RESAMPLES = 10_000
-SEED = 0  # fixed, so that the same answers always print the same interval
 
 
 def comparison_table(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -47,9 +45,9 @@ def compare(rows: Mapping[str, Sequence[Answer]]) -> list[dict[str, Any]]:
                 "row": row,
                 "environments": len(tokens),
                 "samples": len(answers),
-                "reward": _estimate(list(rewards[row].values())),
+                "reward": estimate(list(rewards[row].values())),
                 "difference": _difference(rewards[row], rewards[BASE]) if row != BASE and BASE in rewards else None,
-                "tokens": _estimate(list(tokens.values())),
+                "tokens": estimate(list(tokens.values())),
                 "truncated": sum(answer.finish_reason == "length" for answer in answers) / len(answers),
                 "unscored": sum(answer.reward is None for answer in answers),
             }
@@ -88,12 +86,12 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
     (console or Console()).print(out)
 
 
-def format_estimate(estimate: Mapping[str, Any] | None, number: str = "{:.3f}") -> str:
+def format_estimate(value: Mapping[str, Any] | None, number: str = "{:.3f}") -> str:
     """ "0.412 [0.371, 0.455]", "0.412" without an interval, "–" without a value."""
-    if estimate is None or estimate["mean"] is None:
+    if value is None or value["mean"] is None:
         return "–"
-    mean = number.format(estimate["mean"])
-    return mean if estimate["low"] is None else f"{mean} [{number.format(estimate['low'])}, {number.format(estimate['high'])}]"
+    mean = number.format(value["mean"])
+    return mean if value["low"] is None else f"{mean} [{number.format(value['low'])}, {number.format(value['high'])}]"
 
 
 def environment_means(answers: Sequence[Answer], value: Callable[[Answer], float | None]) -> dict[str, float]:
@@ -105,25 +103,6 @@ def environment_means(answers: Sequence[Answer], value: Callable[[Answer], float
     return {environment: float(np.mean(numbers)) for environment, numbers in values.items()}
 
 
-def bootstrap_interval(values: Sequence[float], *, level: float = LEVEL, resamples: int = RESAMPLES) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of the mean. values [n], one for each independent unit; None for n < 2, where nothing can be said."""
-    data = np.asarray(values, dtype=np.float64)
-    if data.size < 2:
-        return None
-    random = np.random.default_rng(SEED)
-    rows = max(1, min(resamples, 2_000_000 // data.size))  # at most 16 MB of indices at a time
-    means = np.concatenate(
-        [data[random.integers(0, data.size, (min(rows, resamples - start), data.size))].mean(axis=1) for start in range(0, resamples, rows)]
-    )
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _estimate(values: Sequence[float]) -> dict[str, float | None]:
-    low, high = bootstrap_interval(values) or (None, None)
-    return {"mean": float(np.mean(values)) if values else None, "low": low, "high": high}
-
-
 def _difference(row: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float | int | None]:
     shared = [environment for environment in row if environment in base]
-    return {**_estimate([row[environment] - base[environment] for environment in shared]), "environments": len(shared)}
+    return {**estimate([row[environment] - base[environment] for environment in shared]), "environments": len(shared)}

@@ -19,7 +19,7 @@ MARK = "zyzzyva"
 
 
 def run(papers, out, **options):
-    return build(papers, out, created="2026-11-30", progress=False, **options)
+    return build(papers, out, created="2026-11-30", **options)
 
 
 def test_environments_carry_question_reference_ten_criteria_and_provenance(tmp_path):

@@ -37,7 +37,9 @@ def paper(tmp_path, data):
 def test_encoding(tmp_path, name, newline):
     text, codec, declared = CASES[name]
     declaration = DECLARE.format(declared) if declared else ""
-    document = f"\\documentclass{{article}}\n{declaration}\\begin{{document}}\n\\section{{{text}}}\n{text} % note\nnext\n\\end{{document}}\n"
+    document = (
+        f"\\documentclass{{article}}\n{declaration}\\begin{{document}}\n\\section{{{text}}}\n{text} % note\nnext\n\\end{{document}}\n"
+    )
     section = paper(tmp_path, document.replace("\n", newline).encode(codec)).sections[0]
     assert section.title.replace("–", "--").replace("’", "'") == text.replace("–", "--").replace("’", "'")
     assert section.text == f"{text} next"

@@ -15,7 +15,9 @@ def write(folder, files):
 def read(folder, command, files, preamble=""):
     """The body's text on one line, and the warnings, of a main file that holds `command` between two words."""
     write(folder, files)
-    (folder / "main.tex").write_text(f"\\documentclass{{article}}{preamble}\\begin{{document}}\\section{{S}}\nA\n{command}\nZ\\end{{document}}")
+    (folder / "main.tex").write_text(
+        f"\\documentclass{{article}}{preamble}\\begin{{document}}\\section{{S}}\nA\n{command}\nZ\\end{{document}}"
+    )
     paper = load_paper(folder)
     assert paper.main_file == "main.tex"
     return " ".join(paper.sections[0].text.split()), [warning for warning in paper.warnings if "abstract" not in warning]
@@ -70,7 +72,13 @@ def test_spliced_inside_a_sentence(tmp_path):
 
 
 def test_primitive_input_ends_at_a_blank(tmp_path):
-    write(tmp_path, {"defs.tex": "\\def\\x{1}\n", "main.tex": "\\documentclass{article}\\begin{document}\\input defs.tex \\section{A} text\\end{document}"})
+    write(
+        tmp_path,
+        {
+            "defs.tex": "\\def\\x{1}\n",
+            "main.tex": "\\documentclass{article}\\begin{document}\\input defs.tex \\section{A} text\\end{document}",
+        },
+    )
     assert [(section.title, section.text) for section in load_paper(tmp_path).sections] == [("A", "text")]
 
 

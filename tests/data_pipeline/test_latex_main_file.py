@@ -17,7 +17,10 @@ RIVALS = {
     "response": ("paper.tex", {"response_to_reviewers.tex": LONG, "rebuttal2.tex": LONG}),
     "cover letter": ("paper.tex", {"coverletter.tex": document(cls="letter"), "cover-letter-2.tex": LONG}),
     "slides": ("Study.tex", {"Study-Slides.tex": LONG.replace("{article}", "{beamer}")}),
-    "standalone figure": ("study.tex", {"network.tex": document(cls="standalone"), "tex/fig1.tex": LONG.replace("{article}", "{standalone}")}),
+    "standalone figure": (
+        "study.tex",
+        {"network.tex": document(cls="standalone"), "tex/fig1.tex": LONG.replace("{article}", "{standalone}")},
+    ),
     "subfiles": ("study.tex", {"parts/intro.tex": LONG.replace("[11pt]{article}", "[../study]{subfiles}")}),
     "old draft": ("study.tex", {"study_old.tex": LONG, "backup/study.tex": LONG, "study-draft.tex": LONG}),
     "latexdiff": ("study.tex", {"study2.tex": LONG.replace("\\section", "%DIF PREAMBLE\n\\DIFaddbegin\\DIFadd{x}\\section")}),

@@ -28,7 +28,11 @@ HEADINGS = {
     "KOMA": (r"\addsec{Preface}", "Preface", 1),
     "texorpdfstring": (r"\section{The \texorpdfstring{$\alpha$-model}{alpha model}}", "The alpha model", 1),
     "math": (r"\section{The case \(N=2\) and $\alpha$}", "The case N=2 and α", 1),
-    "accents": (r"\section{Schr\"odinger, Erd\H{o}s, Fran\c{c}ois, na\"{\i}ve, \O rsted}", "Schrödinger, Erdős, François, naïve, Ørsted", 1),
+    "accents": (
+        r"\section{Schr\"odinger, Erd\H{o}s, Fran\c{c}ois, na\"{\i}ve, \O rsted}",
+        "Schrödinger, Erdős, François, naïve, Ørsted",
+        1,
+    ),
     "label inside": (r"\section{Methods\label{sec:m}}", "Methods", 1),
     "footnote inside": (r"\section{Methods\footnote{A note.}}", "Methods", 1),
     "link": (r"\section{\href{https://x.example/\#a}{Results in a Model}}", "Results in a Model", 1),
@@ -158,7 +162,11 @@ ABSTRACTS = {
     "wholly included": ("", r"\input{every}", "Wholly."),
     "by a macro": (r"\newcommand{\abs}{We do it.}", r"\begin{abstract}\abs\end{abstract}", "We do it."),
     "caught file": (r"\CatchFileDef{\abs}{abs.tex}{}", r"\begin{abstract}\abs{}\end{abstract}", "From a file."),
-    "own environment": (r"\newenvironment{abs}{\begin{abstract}\small}{\end{abstract}}", r"\begin{abs}We do it.\end{abs}", "\\small We do it."),
+    "own environment": (
+        r"\newenvironment{abs}{\begin{abstract}\small}{\end{abstract}}",
+        r"\begin{abs}We do it.\end{abs}",
+        "\\small We do it.",
+    ),
     "own commands": (r"\def\ba{\begin{abstract}}\def\ea{\end{abstract}}", r"\ba We do it.\ea", "We do it."),
     "section": ("", r"\section*{Abstract} We do it.", "We do it."),
     "IEEE": ("", r"\IEEEtitleabstractindextext{\begin{abstract}We do it.\end{abstract}}", "We do it."),
@@ -199,7 +207,10 @@ def test_after_the_appendix_environment(tmp_path):
 
 
 def test_fragment_without_a_class(tmp_path):
-    assert load(tmp_path, r"Lead words. \section{A} one", whole=True).sections == (Section("", 0, "Lead words.", False), Section("A", 1, "one", False))
+    assert load(tmp_path, r"Lead words. \section{A} one", whole=True).sections == (
+        Section("", 0, "Lead words.", False),
+        Section("A", 1, "one", False),
+    )
 
 
 def test_text_behind_the_end_is_not_read(tmp_path):

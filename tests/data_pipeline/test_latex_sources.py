@@ -123,7 +123,13 @@ ZEROS = bytes(3 << 20)
 
 
 @pytest.mark.parametrize(
-    "bomb", [gzip.compress(ZEROS), tar({"a.bin": ZEROS}, "w:gz"), zipped({"a.tex": ZEROS}), zipped({f"{i}.tex": ZEROS[: 1 << 18] for i in range(9)})]
+    "bomb",
+    [
+        gzip.compress(ZEROS),
+        tar({"a.bin": ZEROS}, "w:gz"),
+        zipped({"a.tex": ZEROS}),
+        zipped({f"{i}.tex": ZEROS[: 1 << 18] for i in range(9)}),
+    ],
 )
 def test_bombs_are_refused(tmp_path, bomb, small_limits):
     (tmp_path / "bomb").write_bytes(bomb)

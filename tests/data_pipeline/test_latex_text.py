@@ -85,7 +85,7 @@ PREAMBLES = {
     "ifx undefined": ("", r"\ifx\mode\undefined yes\else no\fi", "yes"),
     "ifnum of a macro": (r"\def\arxiv{1}", r"\ifnum\arxiv=1 yes\else no\fi", "yes"),
     "excludecomment": (r"\excludecomment{private}", r"a \begin{private}x\end{private} b", "a b"),
-    "own listing": (r"\lstnewenvironment{code}{}{}", "\\begin{code}\n% \\section{X}\n\\end{code}", "\\begin{code} % \\section{X} \\end{code}"),
+    "own listing": (r"\lstnewenvironment{code}{}{}", "\\begin{code}\n% \\section{X}\\end{code}", r"\begin{code} % \section{X}\end{code}"),
     "own verbatim": (r"\DefineVerbatimEnvironment{code}{Verbatim}{}", r"\begin{code}%\end{code}", r"\begin{code}%\end{code}"),
     "newminted": (r"\newminted{c}{}", r"\begin{ccode}%\end{ccode}", r"\begin{ccode}%\end{ccode}"),
     "short verb": (r"\MakeShortVerb{\|}", r"a |b % c| d", r"a |b % c| d"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from papergym.errors import InputError
-from papergym.judge.evaluation import bootstrap_interval, evaluate, summarise
+from papergym.judge.evaluation import evaluate, summarise
 from papergym.judge.scoring import open_judge
 from papergym.model.generation import SamplingParams, TorchEngine
 from papergym.model.tokenizer import Tokenizer
@@ -108,36 +108,11 @@ def test_other_environments_and_a_retrained_adapter_are_refused(parts, environme
         run(parts, [*environments[:2], replace(environments[2], domain="econ")], tmp_path / "other")
 
 
-def test_interval_by_hand():
-    """Two environments with means 0 and 1: a resample's mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4."""
-    assert bootstrap_interval([[0.0, 0.0], [1.0]], seed=0) == (0.5, 0.0, 1.0)
-    assert bootstrap_interval([[0.0, 0.0], [1.0]], seed=0, level=0.4) == (0.5, 0.5, 0.5)
-    assert bootstrap_interval([[0.2, None, 0.4], [None], []], seed=0) == (pytest.approx(0.3),) * 3
-    assert bootstrap_interval([[None]], seed=0) == bootstrap_interval([], seed=0) == (None, None, None)
-
-
-def test_interval_agrees_with_the_normal_one():
-    values = numpy.random.default_rng(1).normal(0.4, 0.1, size=(400, 1))
-    mean, low, high = bootstrap_interval(values.tolist(), seed=2)
-    half = 1.96 * values.std() / 20
-    assert mean == pytest.approx(values.mean())
-    assert (mean - low, high - mean) == (pytest.approx(half, rel=0.05), pytest.approx(half, rel=0.05))
-    assert bootstrap_interval(values.tolist(), seed=2) == (mean, low, high)
-
-
-def test_samples_of_an_environment_are_one_draw():
-    few = bootstrap_interval([[0.1], [0.5], [0.9]], seed=0)
-    many = bootstrap_interval([[0.1] * 100, [0.5] * 100, [0.9] * 100], seed=0)
-    assert few == pytest.approx(many)
-
-
 def test_unscored_and_unanswered_are_counted_and_left_out():
     def answer(environment, reward, plan="p", finish="stop", tokens=10):
         return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens}
 
-    summary = summarise(
-        [answer("a", 0.2), answer("a", None), answer("b", 0.6, tokens=40), answer("b", 0.0, "", "length", tokens=20)], seed=0
-    )
+    summary = summarise([answer("a", 0.2), answer("a", None), answer("b", 0.6, tokens=40), answer("b", 0.0, "", "length", tokens=20)])
     assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)
     assert summary["tokens"]["mean"] == pytest.approx((10 + 30) / 2)
     assert (summary["environments"], summary["truncated"], summary["unscored"], summary["unanswered"]) == (2, 0.25, 1, 1)

@@ -1,7 +1,6 @@
 """The comparison table against values by hand, and the bootstrap against full enumeration."""
 
 import io
-import itertools
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from papergym.errors import InputError
 from papergym.report import comparison_table, print_table, write_table
-from papergym.report.table import bootstrap_interval, format_estimate
+from papergym.report.table import format_estimate
 
 
 def write_answers(run: Path, row: str, rewards: dict[str, list[float | None]], tokens: int = 10, cut: int = 0) -> None:
@@ -60,29 +59,6 @@ def test_pairing_removes_the_spread_between_questions(tmp_path):
     assert base["reward"]["high"] > opsd["reward"]["low"]  # the rows' own intervals overlap widely
     assert opsd["difference"]["low"] == pytest.approx(0.1)
     assert opsd["difference"]["high"] == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("values", [[0.0, 0.3, 1.0], [0.1, 0.2, 0.25, 0.9]])
-def test_bootstrap_equals_enumeration(values):
-    """All n^n resamples are equally likely; their quantiles are what the random ones estimate."""
-    means = [np.mean(resample) for resample in itertools.product(values, repeat=len(values))]
-    low, high = bootstrap_interval(values, level=0.6)
-    assert low == pytest.approx(np.quantile(means, 0.2), abs=1e-9)
-    assert high == pytest.approx(np.quantile(means, 0.8), abs=1e-9)
-
-
-def test_bootstrap_of_many_values_is_the_normal_interval():
-    values = np.random.default_rng(3).normal(0.5, 0.1, 4000)
-    low, high = bootstrap_interval(values)
-    error = values.std() / np.sqrt(len(values))
-    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
-    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
-
-
-def test_bootstrap_moves_and_scales_with_the_values():
-    values = np.array([0.1, 0.5, 0.2, 0.8])
-    low, high = bootstrap_interval(values)
-    assert bootstrap_interval(-2 * values + 1) == (pytest.approx(1 - 2 * high, abs=1e-3), pytest.approx(1 - 2 * low, abs=1e-3))
 
 
 def test_one_environment_has_no_interval(tmp_path):
