@@ -7,9 +7,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from papergym.data_pipeline.compose import question, reference
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
 from papergym.data_pipeline.extract import Extractor
@@ -20,6 +17,7 @@ from papergym.data_pipeline.rubric import CRITERIA, rubric
 from papergym.environment import DIMENSIONS, Environment, write_environments
 from papergym.errors import InputError
 from papergym.files import write_jsonl
+from papergym.progress import progress_bar
 from papergym.registry import resolve
 
 EXTRACTORS: Mapping[str, Any] = {"rules": "papergym.data_pipeline.extract:extract_stages"}
@@ -45,7 +43,6 @@ def build(
     domain: str | None = None,
     rejects: str | Path | None = None,
     created: str | None = None,
-    progress: bool = True,
 ) -> BuildSummary:
     """Turns papers into environments, one JSON object a line in `out`, in the order given; both files are written atomically.
 
@@ -62,10 +59,9 @@ def build(
         raise InputError("no papers to build environments from: give at least one folder, .tex file or archive")
     environments: dict[str, Environment] = {}
     rejected: list[dict[str, str]] = []
-    with Progress(console=Console(stderr=True), disable=not progress) as bar:
-        task = bar.add_task("papers", total=len(paths))
+    with progress_bar("papers", len(paths)) as bar:
         for paper in paths:
-            bar.update(task, description=paper.name)
+            bar.note(paper.name)
             try:
                 environment = build_one(paper, extract, model=extractor, domain=domain, created=created)
                 if first := environments.get(environment.id):
@@ -73,8 +69,7 @@ def build(
                 environments[environment.id] = environment
             except (ValueError, OSError) as error:
                 rejected.append({"paper": str(paper), "reason": str(error)})
-            bar.advance(task)
-        bar.update(task, description=f"{len(environments)} environments, {len(rejected)} rejected")
+            bar.advance()
     write_jsonl(rejects, rejected)
     if not environments:
         first_reason = f"{rejected[0]['paper']}: {rejected[0]['reason']}"

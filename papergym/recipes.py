@@ -173,6 +173,8 @@ def _evaluate_row(config: DemoConfig, run_dir: Path, row: str, adapter: Path | N
 
 def _write_run_file(run_dir: Path, papers: Path, config: DemoConfig, stages: list[str]) -> None:
     """Writes run.json, or checks that an earlier call in this directory was the same recipe."""
+    from papergym.judge.general import load_general
+
     path = run_dir / "run.json"
     settings = to_mapping(config) | {"papers": str(papers)}
     if path.exists():
@@ -189,6 +191,7 @@ def _write_run_file(run_dir: Path, papers: Path, config: DemoConfig, stages: lis
             "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
             "model": config.model.path,
             "judge": config.evaluation.judge,
+            "general_criteria": [criterion.name for criterion in load_general()],
             "stages": stages,
             "config": settings,
         },

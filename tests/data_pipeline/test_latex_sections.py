@@ -157,7 +157,7 @@ ABSTRACTS = {
     "environment": ("", "\\begin{abstract}\n We do % x\n it. \\end{abstract}", "We do it."),
     "in the preamble": (r"\begin{abstract}We do it.\end{abstract}", "", "We do it."),
     "command": (r"\abstract{We \emph{do} it.}", "", r"We \emph{do} it."),
-    "structured command": ("", r"\abstract{Context.}" + "\n{Aims.}\n{Methods.}", "Context.} {Aims.} {Methods."),
+    "structured command": ("", r"\abstract{Context.}" + "\n{Aims.}\n{Methods.}", "Context. Aims. Methods."),
     "included": ("", r"\begin{abstract}\input{abs}\end{abstract}", "From a file."),
     "wholly included": ("", r"\input{every}", "Wholly."),
     "by a macro": (r"\newcommand{\abs}{We do it.}", r"\begin{abstract}\abs\end{abstract}", "We do it."),

@@ -41,8 +41,7 @@ group_size = 2
 def demo(tmp_path_factory, tiny_policy):
     """A finished demo run: (its directory, the command's arguments, its output)."""
     directory = tmp_path_factory.mktemp("demo")
-    slugs = (ROOT / "examples/papers/demo.txt").read_text().split()
-    for slug in slugs[:2] + slugs[-1:]:
+    for slug in ("bid-preparation", "bursty-compaction", "late-invoices"):  # the last one is marked as held out
         shutil.copytree(ROOT / "examples/papers" / slug, directory / "papers" / slug)
     model = directory / "model"
     shutil.copytree(tiny_policy, model)
