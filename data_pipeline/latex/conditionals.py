@@ -1,82 +1,22 @@
-"""Which branch of a conditional is typeset, where the source itself tells. What it doesn't tell stays undecided, and both branches are kept."""
+"""Which branch of a conditional is typeset, where the source itself tells; where it doesn't, both branches are kept."""
 
 import re
 from dataclasses import dataclass, field
 
 from papergym.data_pipeline.latex.macros import DEFINERS, Macro, read_definition
+from papergym.data_pipeline.latex.names import names
 from papergym.data_pipeline.latex.scanner import WORD_WITH_AT, Source
 
-PRIMITIVES = frozenset(
-    [
-        "if",
-        "ifcase",
-        "ifcat",
-        "ifcsname",
-        "ifdefined",
-        "ifdim",
-        "ifeof",
-        "iffalse",
-        "iffontchar",
-        "ifhbox",
-        "ifhmode",
-        "ifincsname",
-        "ifinner",
-        "ifmmode",
-        "ifnum",
-        "ifodd",
-        "iftrue",
-        "ifvbox",
-        "ifvmode",
-        "ifvoid",
-        "ifx",
-        "ifpdf",
-        "ifxetex",
-        "ifluatex",
-        "ifXeTeX",
-        "ifLuaTeX",
-        "ifPDFTeX",
-        "iftutex",
-        "ifpdftex",
-    ]
+PRIMITIVES = names(
+    "if ifcase ifcat ifcsname ifdefined ifdim ifeof iffalse iffontchar ifhbox ifhmode ifincsname ifinner ifmmode ifnum ifodd"
+    " iftrue ifvbox ifvmode ifvoid ifx ifpdf ifxetex ifluatex ifXeTeX ifLuaTeX ifPDFTeX iftutex ifpdftex"
 )
 # Commands whose name begins with "if" but whose branches are arguments.
-WITH_ARGUMENTS = frozenset(
-    [
-        "ifthenelse",
-        "ifbool",
-        "ifboolexpr",
-        "ifboolexpe",
-        "iftoggle",
-        "ifdef",
-        "ifcsdef",
-        "ifundef",
-        "ifcsundef",
-        "ifdefmacro",
-        "ifdefempty",
-        "ifdefvoid",
-        "ifdefstring",
-        "ifdefequal",
-        "ifdefstrequal",
-        "ifstrequal",
-        "ifstrempty",
-        "ifblank",
-        "ifnotblank",
-        "ifnumcomp",
-        "ifnumequal",
-        "ifnumgreater",
-        "ifnumless",
-        "ifnumodd",
-        "ifdimcomp",
-        "ifinlist",
-        "iflanguage",
-        "iff",
-        "ifoddpage",
-        "ifentrytype",
-        "iffieldundef",
-        "ifciteseen",
-        "ifstandalone",
-        "ifmmodeelse",
-    ]
+WITH_ARGUMENTS = names(
+    "ifthenelse ifbool ifboolexpr ifboolexpe iftoggle ifdef ifcsdef ifundef ifcsundef ifdefmacro ifdefempty ifdefvoid"
+    " ifdefstring ifdefequal ifdefstrequal ifstrequal ifstrempty ifblank ifnotblank ifnumcomp ifnumequal ifnumgreater"
+    " ifnumless ifnumodd ifdimcomp ifinlist iflanguage iff ifoddpage ifentrytype iffieldundef ifciteseen ifstandalone"
+    " ifmmodeelse"
 )
 KNOWN = {
     "iftrue": True, "iffalse": False, "ifpdf": True, "ifPDFTeX": True, "ifpdftex": True,
@@ -153,15 +93,13 @@ def evaluate(name: str, source: Source, position: int, state: State) -> tuple[bo
     if name.startswith("ifCLASSOPTION"):
         return name.removeprefix("ifCLASSOPTION") in state.class_options, position
     if name == "ifnum" and (match := NUMBERS.match(text, position)):
-        left, right = _number(match[1], state), _number(match[3], state)
-        if left is not None and right is not None:
-            return {"<": left < right, ">": left > right, "=": left == right}[match[2]], match.end()
-    elif name == "ifx" and (match := COMMANDS.match(text, position)):
+        return _compare(match, state), match.end()
+    if name == "ifx" and (match := COMMANDS.match(text, position)):
         return _same_command(match[1], match[2], state), match.end()
-    elif name == "ifdefined" and (match := ONE_COMMAND.match(text, position)):
+    if name == "ifdefined" and (match := ONE_COMMAND.match(text, position)):
         known = match[1] in state.macros or None
         return (known if match[1].startswith(ENGINE_COMMANDS) else bool(known)), match.end()
-    elif name == "if" and (match := CHARACTERS.match(text, position)):
+    if name == "if" and (match := CHARACTERS.match(text, position)):
         return match[1] == match[2], match.end()
     return None, position
 
@@ -174,10 +112,10 @@ def evaluate_test(test: str, state: State) -> bool | None:
     if match := BOOLEAN.fullmatch(test):
         return state.flags.get(match[1])
     if match := EQUAL.fullmatch(test):
-        left, right = _value(match[1], state), _value(match[2], state)
-        return None if left is None or right is None else left == right
-    if (match := NUMBERS.fullmatch(test)) and None not in (left := _number(match[1], state), right := _number(match[3], state)):
-        return {"<": left < right, ">": left > right, "=": left == right}[match[2]]  # type: ignore[operator]
+        first, second = _value(match[1], state), _value(match[2], state)
+        return None if first is None or second is None else first == second
+    if match := NUMBERS.fullmatch(test):
+        return _compare(match, state)
     return None
 
 
@@ -193,6 +131,13 @@ def _value(text: str, state: State) -> str | None:
             return None
         text = macro.body.strip()
     return None if "\\" in text else text
+
+
+def _compare(match: re.Match[str], state: State) -> bool | None:
+    left, right = _number(match[1], state), _number(match[3], state)
+    if left is None or right is None:
+        return None
+    return left < right if match[2] == "<" else left > right if match[2] == ">" else left == right
 
 
 def _number(text: str, state: State) -> int | None:

@@ -6,9 +6,11 @@ import re
 # Names that inputenc, inputenx and luainputenc know, by the Python codec that is a superset of each.
 DECLARED = {
     "latin1": "cp1252", "ansinew": "cp1252", "cp1252": "cp1252", "latin9": "iso8859-15", "latin2": "iso8859-2", "latin3": "iso8859-3",
-    "latin4": "iso8859-4", "latin5": "iso8859-9", "latin10": "iso8859-16", "applemac": "mac_roman", "macce": "mac_latin2", "cp1250": "cp1250",
+    "latin4": "iso8859-4", "latin5": "iso8859-9", "latin10": "iso8859-16", "applemac": "mac_roman", "macce": "mac_latin2",
+    "cp1250": "cp1250",
     "cp1251": "cp1251", "cp1257": "cp1257", "cp437": "cp437", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8-r": "koi8_r",
-    "koi8-u": "koi8_u", "iso-8859-5": "iso8859-5", "utf8": "utf-8", "utf8x": "utf-8",
+    "koi8-u": "koi8_u",
+    "iso-8859-5": "iso8859-5", "utf8": "utf-8", "utf8x": "utf-8",
 }  # fmt: skip
 COMMON_LETTERS = frozenset("éèêëàâáäöüßñçíóúôîïûùãåæøœ")
 DECLARATION = re.compile(

@@ -4,7 +4,7 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from papergym.data_pipeline.latex.decoding import decode, is_binary
 from papergym.data_pipeline.latex.scanner import Dialect, strip_comments
@@ -13,7 +13,7 @@ DOCUMENT_CLASS = re.compile(r"\\document(?:class|style)\s*(?:\[[^\[\]]{0,2000}\]
 INPUT = re.compile(r"\\(?:input|include|subfile)\s*\{?\s*([^{}\s\\]{1,200})")
 TITLE = re.compile(r"\\title\s*(?:\[[^\[\]]{0,500}\])?\s*\{([^{}]{0,400})")
 BEGIN = re.compile(r"\\begin\s*\{\s*document\s*\}")
-SUFFIXES = (".tex", ".ltx", ".latex", ".txt", "")
+SUFFIXES = (".tex", ".ltx", ".latex")
 
 NAME_SCORES = {
     "main": 12, "ms": 12, "paper": 12, "article": 10, "manuscript": 10, "root": 8, "arxiv": 8, "final": 4, "thesis": 4, "submission": 4,
@@ -22,7 +22,8 @@ NAME_SCORES = {
     "referee": -70, "referees": -70, "reviewer": -70, "reviewers": -70, "review": -15, "reviews": -40, "diff": -60, "latexdiff": -60,
     "changes": -40, "draft": -25, "old": -50, "backup": -60, "bak": -60, "copy": -40, "template": -50, "sample": -50, "example": -40,
     "examples": -40, "instructions": -50, "guidelines": -50, "slides": -60, "talk": -60, "presentation": -60, "beamer": -60, "poster": -60,
-    "figure": -50, "figures": -50, "fig": -50, "figs": -50, "table": -50, "tables": -50, "tikz": -50, "plot": -40, "test": -30, "notes": -30,
+    "figure": -50, "figures": -50, "fig": -50, "figs": -50, "table": -50, "tables": -50, "tikz": -50, "plot": -40, "test": -30,
+    "notes": -30,
     "note": -10, "readme": -40, "highlights": -50, "cv": -50, "checklist": -50, "unused": -60, "archive": -40, "outline": -40, "todo": -40,
     "previous": -40, "original": -10, "deprecated": -60, "tmp": -40, "temp": -40,
 }  # fmt: skip
@@ -40,7 +41,9 @@ def choose_main(files: Mapping[str, bytes], warnings: list[str]) -> str | None:
     ignored: set[str] = set()
     if hinted := _hint(files, ignored):
         return hinted
-    texts = {path: text for path in files if path not in ignored and (text := _candidate_text(path, files[path])) is not None}
+    texts = _candidates(files, ignored, lambda path: _suffix(path) in SUFFIXES)
+    # A paper may be called paper.txt or have no suffix at all; such files are read only when there is no other candidate.
+    texts = texts or _candidates(files, ignored, lambda path: _suffix(path) in ("", ".txt") and b"\\documentclass" in files[path])
     if not texts:
         return None
     documents = {path: text for path, text in texts.items() if DOCUMENT_CLASS.search(text)}
@@ -80,16 +83,19 @@ def _hint(files: Mapping[str, bytes], ignored: set[str]) -> str | None:
     return None
 
 
-def _candidate_text(path: str, data: bytes) -> str | None:
-    """The file's beginning without comments when it may be a document; else None."""
-    suffix = posixpath.splitext(path)[1].lower()
-    if suffix not in SUFFIXES or posixpath.basename(path).startswith("00README"):
-        return None
-    if suffix not in (".tex", ".ltx", ".latex") and b"\\documentclass" not in data and b"\\documentstyle" not in data:
-        return None
-    if not data.strip() or is_binary(data):
-        return None
-    return strip_comments(decode(data[:MAX_LOOK]), Dialect())[0]
+def _candidates(files: Mapping[str, bytes], ignored: set[str], wanted: Callable[[str], bool]) -> dict[str, str]:
+    """The beginnings, without comments, of the files that may be documents."""
+    texts = {}
+    for path in files:
+        if path not in ignored and not posixpath.basename(path).startswith("00README") and wanted(path):
+            data = files[path]
+            if data.strip() and not is_binary(data):
+                texts[path] = strip_comments(decode(data[:MAX_LOOK]), Dialect())[0]
+    return texts
+
+
+def _suffix(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
 
 
 def _used_by(texts: Mapping[str, str]) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from papergym.data_pipeline.latex.decoding import is_binary
-from papergym.data_pipeline.latex.expand import Expander
+from papergym.data_pipeline.latex.expand import expand_document
 from papergym.data_pipeline.latex.macros import Macro
 from papergym.data_pipeline.latex.main_file import choose_main
 from papergym.data_pipeline.latex.plain import has_words
@@ -19,8 +19,9 @@ from papergym.errors import InputError
 class Paper:
     """A paper's LaTeX, read and in order.
 
-    title: plain text. abstract: LaTeX without comments. sections: flat, in document order. main_file: its path inside the folder or archive.
-    warnings: what was skipped, guessed or missing, a sentence each. macros: the paper's own commands, for turning its text into plain sentences.
+    title: plain text. abstract: LaTeX without comments. sections: flat, in document order.
+    main_file: its path inside the folder or archive. warnings: what was skipped, guessed or missing, a sentence each.
+    macros: the paper's own commands, for turning its text into plain sentences.
     """
 
     title: str
@@ -48,15 +49,15 @@ def load_paper(path: str | Path) -> Paper:
     if is_binary(data):
         raise InputError(f"{path}: {main} is binary, not LaTeX text")
     dialect = Dialect()
-    expander = Expander(sources.files, main, dialect, warnings)
-    document = read_document(expander.expand(), expander.state.macros, dialect)
+    text, macros = expand_document(sources, main, dialect)
+    document = read_document(text, macros, dialect)
     if not document.abstract and not any(has_words(section.text) or section.title for section in document.sections):
         raise InputError(f"{path}: no text in {main}{_because(warnings)}")
     if not any(section.title for section in document.sections):
         warnings.append(f"{main}: no section headings; all text is one section without a title")
     if not document.abstract:
         warnings.append(f"{main}: no abstract found")
-    return Paper(document.title, document.abstract, tuple(document.sections), main, tuple(warnings), expander.state.macros)
+    return Paper(document.title, document.abstract, tuple(document.sections), main, tuple(warnings), macros)
 
 
 def _because(warnings: list[str]) -> str:

@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Mapping
 
 from papergym.data_pipeline.latex.macros import DEFINERS, Macro, read_arguments, read_definition, substitute
-from papergym.data_pipeline.latex.scanner import WORD_WITH_AT, Dialect, Source
+from papergym.data_pipeline.latex.names import by_count
+from papergym.data_pipeline.latex.scanner import Dialect, Source
 
 SPECIAL = re.compile(r"\\([A-Za-z@]+|.|\Z)|[{}$~^_&]|---?|``|''|`|'|\s+", re.DOTALL)
 ACCENTS = {
@@ -23,24 +24,27 @@ SYMBOLS = {
     "int": "∫", "prod": "∏", "sqrt": "√", "star": "⋆", "ast": "∗", "circ": "∘", "bullet": "•", "dagger": "†", "ell": "ℓ", "hbar": "ℏ",
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "varepsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ",
     "vartheta": "ϑ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "xi": "ξ", "pi": "π", "rho": "ρ", "varrho": "ϱ",
-    "sigma": "σ", "varsigma": "ς", "tau": "τ", "upsilon": "υ", "phi": "φ", "varphi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Gamma": "Γ",
+    "sigma": "σ", "varsigma": "ς", "tau": "τ", "upsilon": "υ", "phi": "φ", "varphi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω",
+    "Gamma": "Γ",
     "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ", "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ", "Upsilon": "Υ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω",
     "lbrace": "{", "rbrace": "}", "textbar": "|", "vert": "|", "textunderscore": "_", "textless": "<", "textgreater": ">", "slash": "/",
     "newline": " ", "linebreak": " ", "quad": " ", "qquad": " ", "space": " ", "par": " ", "hfill": " ", "hfil": " ", "break": " ",
 }  # fmt: skip
 # Commands whose arguments are no part of the text, with the number of arguments.
-SILENT = {
-    "label": 1, "thanks": 1, "footnote": 1, "footnotetext": 1, "footnotemark": 0, "vspace": 1, "hspace": 1, "cite": 1, "citep": 1, "citet": 1,
-    "ref": 1, "eqref": 1, "pageref": 1, "cref": 1, "Cref": 1, "autoref": 1, "index": 1, "color": 1, "fontsize": 2, "vskip": 0, "hskip": 0,
-    "includegraphics": 1,
-    "includepdf": 1, "orcidlink": 1, "tnoteref": 1, "titlenote": 1, "textsuperscript*": 1, "phantom": 1, "hypertarget": 1, "linespread": 1,
-    "setlength": 2, "addtolength": 2, "setcounter": 2, "addtocounter": 2, "raisebox": 1, "todo": 1, "marginpar": 1, "phantomsection": 0,
-    "addcontentsline": 3, "markboth": 2, "markright": 1, "pdfbookmark": 2, "vphantom": 1, "hphantom": 1, "selectlanguage": 1, "begin": 1,
-    "end": 1, "fontfamily": 1, "pagestyle": 1, "thispagestyle": 1, "bibliography": 1, "bibliographystyle": 1, "tnotetext": 1, "corref": 1,
-    "pagenumbering": 1, "subtitle": 0, "titlerunning": 1, "nocite": 1, "input": 1, "include": 1, "enlargethispage": 1, "setstretch": 1,
-}  # fmt: skip
+SILENT = by_count(
+    {
+        0: "footnotemark vskip hskip phantomsection subtitle",
+        1: "label thanks footnote footnotetext vspace hspace cite citep citet ref eqref pageref cref Cref autoref index color "
+        "includegraphics includepdf orcidlink tnoteref titlenote phantom hypertarget linespread raisebox todo marginpar markright "
+        "vphantom hphantom selectlanguage begin end fontfamily pagestyle thispagestyle bibliography bibliographystyle tnotetext "
+        "corref pagenumbering titlerunning nocite input include enlargethispage setstretch",
+        2: "fontsize setlength addtolength setcounter addtocounter markboth pdfbookmark",
+        3: "addcontentsline",
+    }
+)
 SECOND = {"texorpdfstring": 2, "href": 2, "textcolor": 2, "colorbox": 2, "hyperref": 1, "foreignlanguage": 2, "scalebox": 2, "resizebox": 3}
-MAX_PLAIN = 200_000
+MAX_PLAIN = 20_000  # characters of LaTeX that are looked at
+EXPANSION_COST = 200  # characters
 
 
 def to_plain(latex: str, macros: Mapping[str, Macro] | None = None) -> str:
@@ -77,7 +81,7 @@ def to_plain(latex: str, macros: Mapping[str, Macro] | None = None) -> str:
             continue
         inner = _command(name, source, frames[-1], macros or {}, parts)
         if inner is not None and len(frames) < 60:
-            left -= len(inner[0])
+            left -= len(inner[0]) + EXPANSION_COST
             frames.append([Source(inner[0], Dialect()), 0, inner[1]])
     return unicodedata.normalize("NFC", re.sub(r"\s+", " ", "".join(parts))).strip()
 
@@ -150,6 +154,3 @@ def _accented(text: str, accent: str) -> str:
 def has_words(latex: str) -> bool:
     """Whether anything would be left to read in plain text."""
     return bool(re.search(r"[^\W\d_]{2}", to_plain(latex)))
-
-
-__all__ = ["WORD_WITH_AT", "has_words", "to_plain"]

@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from papergym.data_pipeline.latex.macros import Macro
 
 OUTSIDE = re.compile(r"[/~|]|[A-Za-z]:|[a-z]+://|\\\\")
+OUTSIDE_REASON = "leads out of the paper's own folder, skipped"
 MACRO = re.compile(r"\\([A-Za-z@]+)\s*")
 
 
-class Outside(Exception):
-    """The name leads out of the paper."""
+class Refused(Exception):
+    """The name leads out of the paper or to something that is not read; the message says which."""
 
 
 class Resolver:
     """Finds files by the names that TeX would accept, then in other case, then by the end of their path."""
 
-    def __init__(self, files: Mapping[str, bytes]):
-        self._files = files
+    def __init__(self, files: Mapping[str, bytes], skipped: Mapping[str, str]):
+        self._files, self._skipped = files, skipped
         self._folded: dict[str, str] = {}
         self._by_base: dict[str, list[str]] = {}
         for path in sorted(files, key=lambda path: (path.count("/"), path)):
@@ -28,16 +29,16 @@ class Resolver:
             self._by_base.setdefault(posixpath.basename(folded), []).append(path)
 
     def resolve(self, name: str, folders: list[str], macros: Mapping[str, Macro]) -> str | None:
-        """The path that `name` means, tried from each folder in turn; None when there is none. Raises Outside."""
+        """The path that `name` means, tried from each folder in turn; None when there is none. Raises Refused."""
         name = name.strip().strip('"').strip()
         name, has_unknown_macro = _expand(name, macros)
         if OUTSIDE.match(name) or "\0" in name:
-            raise Outside
+            raise Refused(OUTSIDE_REASON)
         name = name.replace("\\", "/")
         candidates = [posixpath.normpath(posixpath.join(folder, name)) for folder in folders]
         inside = [path for path in candidates if path != ".." and not path.startswith("../")]
         if not inside:
-            raise Outside
+            raise Refused(OUTSIDE_REASON)
         for path in inside:
             for candidate in (f"{path}.tex", path):
                 if candidate in self._files:
@@ -46,7 +47,18 @@ class Resolver:
             for candidate in (f"{path}.tex", path):
                 if found := self._folded.get(_fold(candidate)):
                     return found
+        for path in inside:
+            self._refuse_skipped(path)
         return self._by_suffix(posixpath.normpath(name), has_unknown_macro)
+
+    def _refuse_skipped(self, path: str) -> None:
+        """Says why a file isn't there although it is, or a folder above it."""
+        candidates = [f"{path}.tex", path]
+        while path := posixpath.dirname(path):
+            candidates.append(path)
+        for candidate in candidates:
+            if candidate in self._skipped:
+                raise Refused(self._skipped[candidate])
 
     def _by_suffix(self, name: str, guess: bool) -> str | None:
         """The one file whose path ends like `name`; the shallowest of several when part of the name is unknown anyway."""
@@ -68,11 +80,8 @@ def _expand(name: str, macros: Mapping[str, Macro]) -> tuple[str, bool]:
         if not match or not macro or macro.parameters or len(name) > 1000:
             break
         name = name[: match.start()] + macro.body.strip() + name[match.end() :]
-    unknown = None
-    for unknown in MACRO.finditer(name):
-        pass
-    if unknown:
-        return name[unknown.end() :].lstrip("/{} "), True
+    if unknown := list(MACRO.finditer(name)):
+        return name[unknown[-1].end() :].lstrip("/{} "), True
     return name.replace("{", "").replace("}", ""), False
 
 

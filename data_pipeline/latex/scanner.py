@@ -4,35 +4,17 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-VERBATIM = frozenset(
-    [
-        "verbatim",
-        "verbatim*",
-        "Verbatim",
-        "Verbatim*",
-        "BVerbatim",
-        "LVerbatim",
-        "SaveVerbatim",
-        "lstlisting",
-        "minted",
-        "alltt",
-        "filecontents",
-        "filecontents*",
-        "verbatimwrite",
-        "VerbatimOut",
-        "tcblisting",
-        "pycode",
-        "pyconsole",
-        "luacode",
-        "luacode*",
-        "asy",
-        "CCSXML",
-    ]
+from papergym.data_pipeline.latex.names import names
+
+VERBATIM = names(
+    "verbatim verbatim* Verbatim Verbatim* BVerbatim LVerbatim SaveVerbatim lstlisting minted alltt filecontents"
+    " filecontents* verbatimwrite VerbatimOut tcblisting pycode pyconsole luacode luacode* asy CCSXML"
 )
 WRITTEN = frozenset(("filecontents", "filecontents*", "verbatimwrite", "VerbatimOut"))  # to a file, instead of the page
 INLINE = frozenset(("verb", "Verb", "lstinline", "mintinline", "mint", "SaveVerb"))
 ADDRESSES = frozenset(("url", "href", "path", "nolinkurl", "burl", "Url", "hyperimage"))
 
+INDENTATION = re.compile(r"[ \t]*")
 BLANKS = re.compile(r"[ \t]*(?:\n[ \t]*)?")
 ENVIRONMENT = re.compile(r"\s*\{\s*([^{}\\\n]{1,60}?)\s*\}")
 WORD = re.compile(r"\\([A-Za-z]+|.|\Z)", re.DOTALL)
@@ -46,6 +28,7 @@ DEFINED_NAME = re.compile(r"\s*\*?\s*(?:\[([^\[\]\n]{0,60})\])?\s*\{\\?([^{}\n]{
 SHORT_VERB = re.compile(r"\*?\s*(?:\[[^\[\]\n]{0,300}\])?\s*\{?\s*\\?([^\sA-Za-z0-9\\{}])")
 MAX_INLINE = 1000
 MAX_OPTIONAL = 2000
+MAX_GROUPS_IN_OPTIONAL = 20
 
 
 @dataclass
@@ -80,29 +63,17 @@ class Dialect:
                 self.verbatim.add(name)
 
 
-DEFINERS = frozenset(
-    [
-        "MakeShortVerb",
-        "lstMakeShortInline",
-        "newminted",
-        "newmintinline",
-        "newmint",
-        "excludecomment",
-        "includecomment",
-        "lstnewenvironment",
-        "DefineVerbatimEnvironment",
-        "newtcblisting",
-        "NewTCBListing",
-        "newverbatim",
-    ]
+DEFINERS = names(
+    "MakeShortVerb lstMakeShortInline newminted newmintinline newmint excludecomment includecomment lstnewenvironment"
+    " DefineVerbatimEnvironment newtcblisting NewTCBListing newverbatim"
 )
 
 
 def strip_comments(text: str, dialect: Dialect) -> tuple[str, dict[int, int]]:
     """Text without comments, and the spans {start: end} of it that are verbatim.
 
-    A comment takes its line end and the next line's indentation with it, as in TeX; a line of nothing but comment vanishes; a blank line
-    after it still ends the paragraph. Environments in `dialect.dropped` vanish too. The dialect learns verbatim environments defined on the way.
+    A comment takes its line end and the next line's indentation with it, as in TeX; a line of nothing but comment vanishes; a blank
+    line after it still ends the paragraph. Environments in `dialect.dropped` vanish too. The dialect learns what is defined on the way.
     """
     parts: list[str] = []
     spans: dict[int, int] = {}
@@ -126,7 +97,7 @@ def strip_comments(text: str, dialect: Dialect) -> tuple[str, dict[int, int]]:
             end = text.find("\n", start)
             mark = position = len(text) if end < 0 else end + 1
             if parts and not parts[-1].endswith("\n"):
-                mark = position = re.compile(r"[ \t]*").match(text, mark).end()  # type: ignore[union-attr]
+                mark = position = INDENTATION.match(text, mark).end()  # type: ignore[union-attr]
                 if text.startswith("\n", mark):
                     parts.append("\n")
                     length += 1
@@ -195,13 +166,14 @@ def _inline_verbatim(text: str, position: int, command: str) -> int:
 class Source:
     """LaTeX without comments, its verbatim spans, and the partner of every opening brace."""
 
-    __slots__ = ("_starts", "close", "conditionals", "text", "verbatim")
+    __slots__ = ("_starts", "_stop", "close", "conditionals", "text", "verbatim")
 
     def __init__(self, text: str, dialect: Dialect):
         self.text, self.verbatim = strip_comments(text, dialect)
         self.close = _pair_braces(self.text, self.verbatim)
         self.conditionals: dict[int, tuple[int | None, int]] | None = None
         self._starts = list(self.verbatim)
+        self._stop = (0, -1)
 
     def is_verbatim(self, position: int) -> bool:
         """Whether the position lies in verbatim text."""
@@ -218,19 +190,39 @@ class Source:
         end = self.close.get(position)
         return None if end is None else (position + 1, end)
 
+    def groups(self, position: int, count: int) -> list[tuple[int, int]] | None:
+        """That many groups behind each other, or None."""
+        found = []
+        for _ in range(count):
+            group = self.group(position)
+            if not group:
+                return None
+            found.append(group)
+            position = group[1] + 1
+        return found
+
     def optional(self, position: int) -> tuple[int, int] | None:
         """Start and end of what stands inside the brackets that open next, or None. Brackets inside braces don't count."""
         start = at = self.blanks(position) + 1
         if not self.text.startswith("[", start - 1):
             return None
-        for _ in range(50):
-            match = OPTIONAL_STOP.search(self.text, at, start + MAX_OPTIONAL)
-            if not match or match[0] not in "{]":
+        for _ in range(MAX_GROUPS_IN_OPTIONAL):
+            stop = self._bracket_stop(at)
+            if stop - start > MAX_OPTIONAL or not self.text.startswith(("{", "]"), stop):
                 return None
-            if match[0] == "]":
-                return start, match.start()
-            at = self.close.get(match.start(), match.start()) + 1
+            if self.text[stop] == "]":
+                return start, stop
+            at = self.close.get(stop, stop) + 1
         return None
+
+    def _bracket_stop(self, position: int) -> int:
+        """Where the search for a closing bracket halts. The last answer is kept, so that many unclosed brackets cost one search."""
+        searched_from, stop = self._stop
+        if not searched_from <= position <= stop:
+            match = OPTIONAL_STOP.search(self.text, position)
+            stop = match.start() if match else len(self.text)
+            self._stop = (position, stop)
+        return stop
 
     def argument(self, position: int) -> tuple[str, int] | None:
         """A group's content, a command or a character, with the position behind it."""

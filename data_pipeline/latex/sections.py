@@ -4,47 +4,33 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from papergym.data_pipeline.latex.expand import ABSTRACTS, APPENDICES, HEADINGS
 from papergym.data_pipeline.latex.macros import DEFINERS, Macro, read_definition
+from papergym.data_pipeline.latex.names import ABSTRACTS, APPENDICES, HEADINGS, by_count, names
 from papergym.data_pipeline.latex.plain import has_words, to_plain
 from papergym.data_pipeline.latex.scanner import ENVIRONMENT, WORD_WITH_AT, Dialect, Source
 
 TITLES = frozenset(("title", "Title", "icmltitle", "papertitle"))
 ABSTRACT_COMMANDS = frozenset(("abstract", "Abstract", "abst"))
 # Commands about headings, which take one as an argument without making one.
-ABOUT_HEADINGS = frozenset(
-    [
-        "titleformat",
-        "titlespacing",
-        "patchcmd",
-        "pretocmd",
-        "apptocmd",
-        "sectionfont",
-        "protect",
-        "string",
-        "noexpand",
-        "meaning",
-        "addcontentsline",
-    ]
-)
+ABOUT_HEADINGS = names("titleformat titlespacing patchcmd pretocmd apptocmd sectionfont protect string noexpand meaning addcontentsline")
 # What may stand between \begin{document} and the first sentence, with the number of arguments.
-FRONT_MATTER = {
-    "title": 1, "Title": 1, "icmltitle": 1, "icmltitlerunning": 1, "author": 1, "Author": 1, "authors": 1, "address": 1, "affil": 1,
-    "affiliation": 1, "altaffiliation": 1, "altaffiltext": 2, "altaffilmark": 1, "email": 1, "ead": 1, "date": 1, "thanks": 1, "institute": 1,
-    "keywords": 1, "keyword": 1, "preprint": 1, "pacs": 1, "received": 1, "accepted": 1, "revised": 1, "published": 1, "correspondingauthor": 1,
-    "corresponding": 1, "shorttitle": 1, "shortauthors": 1, "titlerunning": 1, "authorrunning": 1, "markboth": 2, "maketitle": 0, "authornote": 1,
-    "orcid": 1, "collaboration": 1, "homepage": 1, "newcounter": 1, "stepcounter": 1, "setcounter": 2, "submitjournal": 1, "jelclass": 1,
-    "cortext": 1, "fntext": 1, "nonumnote": 1, "icmlauthor": 2, "icmlaffiliation": 2, "icmlcorrespondingauthor": 2, "icmlkeywords": 1,
-    "subjclass": 1, "dedicatory": 1, "curraddr": 1, "urladdr": 1, "ccsdesc": 1, "authorcontributions": 1, "facilities": 1, "software": 1,
-    "printAffiliationsAndNotice": 1, "linenumbers": 0, "tableofcontents": 0, "listoffigures": 0, "listoftables": 0, "pagestyle": 1,
-    "thispagestyle": 1, "IEEEpeerreviewmaketitle": 0, "label": 1, "bibliographystyle": 1, "showyourwork": 0, "correspondingauthors": 1,
-}  # fmt: skip
-FRONT_ENVIRONMENTS = frozenset(
-    ["keywords", "keyword", "IEEEkeywords", "CCSXML", "highlights", "titlepage", "aug", "teaserfigure", "comment"]
+FRONT_MATTER = by_count(
+    {
+        0: "maketitle linenumbers tableofcontents listoffigures listoftables IEEEpeerreviewmaketitle showyourwork",
+        1: "title Title icmltitle icmltitlerunning author Author authors address affil affiliation altaffiliation altaffilmark email "
+        "ead date thanks institute keywords keyword preprint pacs received accepted revised published correspondingauthor "
+        "corresponding shorttitle shortauthors titlerunning authorrunning authornote orcid collaboration homepage newcounter "
+        "stepcounter submitjournal jelclass cortext fntext nonumnote icmlkeywords subjclass dedicatory curraddr urladdr ccsdesc "
+        "authorcontributions facilities software printAffiliationsAndNotice pagestyle thispagestyle label bibliographystyle "
+        "correspondingauthors",
+        2: "altaffiltext markboth setcounter icmlauthor icmlaffiliation icmlcorrespondingauthor",
+    }
 )
+FRONT_ENVIRONMENTS = names("keywords keyword IEEEkeywords CCSXML highlights titlepage aug teaserfigure")
 APPENDIX_TITLE = re.compile(
-    r"(?:appendi(?:x|ces)|(?:online |technical )?appendix|supplement(?:ary|al)?(?: materials?| information)?)\b.{0,60}", re.I
+    r"(?:(?:online |technical )?appendi(?:x|ces)|supplement(?:ary|al)?(?: materials?| information)?)\b.{0,60}", re.IGNORECASE
 )
+BEGIN_DOCUMENT = re.compile(r"\\begin\s*\{\s*document\s*\}")
 MAX_TITLE = 4000
 
 
@@ -53,7 +39,8 @@ class Section:
     """A stretch of the paper under one heading.
 
     title: plain text, "" for what stands before the first heading.
-    level: LaTeX's own numbering, 1 for \\section, 2 for \\subsection, …, 0 for \\chapter and for what stands before the first heading, -1 for \\part.
+    level: LaTeX's own numbering: 1 for \\section, 2 for \\subsection and so on, -1 for \\part, 0 for \\chapter and for what stands before
+        the first heading.
     text: LaTeX without comments up to the next heading of any level.
     appendix: whether the section belongs to an appendix.
     """
@@ -88,10 +75,11 @@ class _Reader:
         self.headings: list[_Heading] = []
         self.titles: list[tuple[int, str]] = []
         self.maketitle: int | None = None
-        self.abstract: tuple[int, int] | None = None  # of its content
+        self.abstract = ""
         self.removed: list[tuple[int, int]] = []  # the abstract and appendix marks
         self.front: list[tuple[int, int]] = []  # front matter and definitions, which the lead is freed from
         self.body, self.end = 0, len(self.source.text)
+        self._has_body = BEGIN_DOCUMENT.search(self.source.text) is not None
         self._appendix = False
         self._abstract_begins: tuple[int, int] | None = None
 
@@ -153,10 +141,6 @@ class _Reader:
             return end
         return last
 
-    @property
-    def _has_body(self) -> bool:
-        return "\\begin{document}" in self.source.text
-
     def _environment(self, name: str, start: int, position: int) -> int:
         """Position to go on from; -1 at the document's end."""
         match = ENVIRONMENT.match(self.source.text, position)
@@ -184,7 +168,7 @@ class _Reader:
 
     def _close_abstract(self, end: int, closing: int) -> None:
         assert self._abstract_begins
-        self.abstract = (self._abstract_begins[1], end)
+        self.abstract = self.source.text[self._abstract_begins[1] : end].strip()
         self.removed.append((self._abstract_begins[0], end + closing))
 
     def _abstract_command(self, start: int, position: int) -> int:
@@ -192,15 +176,15 @@ class _Reader:
         group = self.source.group(position)
         if not group or self.abstract or self._abstract_begins:
             return position
-        last = group
-        for _ in range(5):
-            following = self.source.group(last[1] + 1)
-            if not following:
-                break
-            last = following
-        self.abstract = (group[0], last[1])
-        self.removed.append((start, last[1] + 1))
-        return last[1] + 1
+        parts: list[str] = []
+        end = position
+        while group and len(parts) < 6:
+            parts.append(self.source.text[slice(*group)].strip())
+            end = group[1] + 1
+            group = self.source.group(end)
+        self.abstract = "\n\n".join(parts).strip()
+        self.removed.append((start, end))
+        return end
 
     def _title(self, start: int, position: int) -> int:
         option = self.source.optional(position)
@@ -236,8 +220,7 @@ def read_document(text: str, macros: Mapping[str, Macro], dialect: Dialect) -> D
     reader = _Reader(text, macros, dialect)
     reader.read()
     document = Document(title=_title(reader))
-    if reader.abstract:
-        document.abstract = _abstract_text(reader.source.text[slice(*reader.abstract)], macros)
+    document.abstract = _abstract_text(reader.abstract, macros)
     first = reader.headings[0].start if reader.headings else reader.end
     lead = _without(reader.source.text, _lead_start(reader, first), first, [*reader.removed, *reader.front]).strip()
     if has_words(lead):
@@ -264,7 +247,6 @@ def _lead_start(reader: _Reader, first: int) -> int:
 
 def _abstract_text(text: str, macros: Mapping[str, Macro]) -> str:
     """The abstract's LaTeX; when it is but one of the paper's commands, what that stands for."""
-    text = text.strip()
     for _ in range(4):
         match = re.fullmatch(r"\{?\\([A-Za-z@]+)\s*(?:\{\})?\}?", text)
         macro = macros.get(match[1]) if match else None

@@ -15,6 +15,7 @@ from gzip import GzipFile
 from pathlib import Path
 from typing import IO
 
+from papergym.data_pipeline.latex.names import names
 from papergym.errors import InputError
 
 MAX_TEXT_BYTES = 16 << 20  # one LaTeX file; the longest theses are below 5 MB
@@ -23,56 +24,10 @@ MAX_UNPACKED_BYTES = 256 << 20  # everything that comes out of it, figures inclu
 MAX_FILES = 20_000
 MAX_FOLDER_DEPTH = 12
 
-BINARY_SUFFIXES = frozenset(
-    [
-        ".pdf",
-        ".png",
-        ".jpg",
-        ".jpeg",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".bmp",
-        ".eps",
-        ".ps",
-        ".svg",
-        ".webp",
-        ".mp4",
-        ".mov",
-        ".avi",
-        ".zip",
-        ".gz",
-        ".tgz",
-        ".tar",
-        ".xz",
-        ".bz2",
-        ".7z",
-        ".rar",
-        ".npy",
-        ".npz",
-        ".h5",
-        ".hdf5",
-        ".pkl",
-        ".mat",
-        ".fits",
-        ".parquet",
-        ".xlsx",
-        ".docx",
-        ".pptx",
-        ".ttf",
-        ".otf",
-        ".pfb",
-        ".so",
-        ".o",
-        ".dll",
-        ".exe",
-        ".pyc",
-        ".ipynb",
-        ".csv",
-        ".tsv",
-        ".dat",
-        ".synctex",
-    ]
+BINARY_SUFFIXES = names(
+    ".pdf .png .jpg .jpeg .gif .tif .tiff .bmp .eps .ps .svg .webp .mp4 .mov .avi .zip .gz .tgz .tar .xz .bz2 .7z .rar .npy"
+    " .npz .h5 .hdf5 .pkl .mat .fits .parquet .xlsx .docx .pptx .ttf .otf .pfb .so .o .dll .exe .pyc .ipynb .csv .tsv .dat"
+    " .synctex"
 )
 SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", "__MACOSX", "node_modules", ".venv", "__pycache__"))
 OTHER_FORMATS = {
@@ -86,19 +41,24 @@ OTHER_FORMATS = {
 
 @dataclass
 class Sources:
-    """`files` maps a POSIX path inside the paper to its bytes; `main` is set when the input itself names one file."""
+    """`files` maps a POSIX path inside the paper to its bytes; `main` is set when the input itself names one file.
+
+    `skipped` maps paths that were left out of `files` to the reason, for whoever asks for one of them.
+    """
 
     files: Mapping[str, bytes]
     main: str | None = None
     warnings: list[str] = field(default_factory=list)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 class Folder(Mapping[str, bytes]):
     """The regular files below a folder, read on demand; symbolic links are never followed."""
 
-    def __init__(self, root: Path, warnings: list[str]):
-        self._root, self._warnings = root, warnings
-        self._names = dict.fromkeys(sorted(_walk(root, warnings)))
+    def __init__(self, root: Path):
+        self._root = root
+        self.skipped: dict[str, str] = {}
+        self._names = dict.fromkeys(sorted(_walk(root, self.skipped)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -125,8 +85,8 @@ def read_sources(path: str | Path) -> Sources:
     path = Path(path)
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        warnings: list[str] = []
-        return Sources(Folder(path, warnings), warnings=warnings)
+        folder = Folder(path)
+        return Sources(folder, None, [f"{name}: {reason}" for name, reason in folder.skipped.items()], folder.skipped)
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path}: not a regular file or folder; give a folder, a .tex file or an archive of LaTeX")
     with open(path, "rb") as file:
@@ -143,10 +103,9 @@ def read_sources(path: str | Path) -> Sources:
             return _read_tar(path, file)
     _refuse_other(path, head)
     _refuse_large(path, status.st_size, MAX_TEXT_BYTES)
-    warnings = []
-    folder = Folder(path.parent, warnings)
+    folder = Folder(path.parent)
     # The file itself may be a symbolic link that the user chose; its text is then read through the link.
-    return Sources(_WithFile(folder, path.name, path.read_bytes()), path.name, warnings)
+    return Sources(_WithFile(folder, path.name, path.read_bytes()), path.name, skipped=folder.skipped)
 
 
 class _WithFile(Mapping[str, bytes]):
@@ -166,8 +125,11 @@ class _WithFile(Mapping[str, bytes]):
         return self._content if name == self._name else self._folder[name]
 
 
-def _walk(root: Path, warnings: list[str]) -> Iterator[str]:
-    """Relative paths of the regular files below a folder, breadth first, so that a limit cuts the deepest ones."""
+def _walk(root: Path, skipped: dict[str, str]) -> Iterator[str]:
+    """Relative paths of the regular files below a folder, breadth first, so that a limit cuts the deepest ones.
+
+    Links, large files and unreadable folders go to `skipped`, each with its reason.
+    """
     level, seen = [""], 0
     for _ in range(MAX_FOLDER_DEPTH):
         deeper = []
@@ -177,24 +139,24 @@ def _walk(root: Path, warnings: list[str]) -> Iterator[str]:
             except OSError as error:
                 if not folder:
                     raise
-                warnings.append(f"{folder}: not read ({error.strerror})")
+                skipped[folder] = f"not read ({error.strerror})"
                 continue
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
+                seen += 1
+                if seen > MAX_FILES:
+                    skipped[folder or "."] = f"more than {MAX_FILES} files; those deeper in the folder are not considered"
+                    return
                 if entry.is_symlink():
                     if Path(name).suffix.lower() not in BINARY_SUFFIXES:
-                        warnings.append(f"{name}: symbolic link, not followed")
+                        skipped[name] = "symbolic link, not followed"
                 elif entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED_FOLDERS:
                         deeper.append(name)
                 elif entry.is_file(follow_symlinks=False) and Path(name).suffix.lower() not in BINARY_SUFFIXES:
                     if entry.stat(follow_symlinks=False).st_size > MAX_TEXT_BYTES:
-                        warnings.append(f"{name}: larger than {MAX_TEXT_BYTES >> 20} MB, not read")
+                        skipped[name] = f"larger than {MAX_TEXT_BYTES >> 20} MB, not read"
                         continue
-                    seen += 1
-                    if seen > MAX_FILES:
-                        warnings.append(f"more than {MAX_FILES} files; those deeper in the folder are not considered")
-                        return
                     yield name
         level = deeper
 
@@ -202,7 +164,7 @@ def _walk(root: Path, warnings: list[str]) -> Iterator[str]:
 class _Limited:
     """A stream that refuses to give more than `limit` bytes, so that a decompression bomb ends early."""
 
-    def __init__(self, stream: IO[bytes], path: Path, limit: int):
+    def __init__(self, stream: IO[bytes] | GzipFile, path: Path, limit: int):
         self._stream, self._path, self._left = stream, path, limit
 
     def read(self, size: int = -1) -> bytes:
@@ -230,7 +192,7 @@ def _read_gzip(path: Path, file: IO[bytes]) -> Sources:
     return Sources({name: content}, name)
 
 
-def _read_tar(path: Path, file: IO[bytes]) -> Sources:
+def _read_tar(path: Path, file: IO[bytes] | GzipFile) -> Sources:
     sources = Sources(files := {})
     try:
         with tarfile.open(fileobj=_Limited(file, path, MAX_UNPACKED_BYTES), mode="r|") as archive:  # type: ignore[call-overload]
