@@ -17,16 +17,16 @@ ABOUT_HEADINGS = names("titleformat titlespacing patchcmd pretocmd apptocmd sect
 FRONT_MATTER = by_count(
     {
         0: "maketitle linenumbers tableofcontents listoffigures listoftables IEEEpeerreviewmaketitle showyourwork",
-        1: "title Title icmltitle icmltitlerunning author Author authors address affil affiliation altaffiliation altaffilmark email "
+        1: "title Title icmltitle icmltitlerunning author Author authors address affiliation altaffiliation altaffilmark email "
         "ead date thanks institute keywords keyword preprint pacs received accepted revised published correspondingauthor "
         "corresponding shorttitle shortauthors titlerunning authorrunning authornote orcid collaboration homepage newcounter "
         "stepcounter submitjournal jelclass cortext fntext nonumnote icmlkeywords subjclass dedicatory curraddr urladdr ccsdesc "
         "authorcontributions facilities software printAffiliationsAndNotice pagestyle thispagestyle label bibliographystyle "
         "correspondingauthors",
-        2: "altaffiltext markboth setcounter icmlauthor icmlaffiliation icmlcorrespondingauthor",
+        2: "affil altaffiltext markboth setcounter icmlauthor icmlaffiliation icmlcorrespondingauthor",
     }
 )
-FRONT_ENVIRONMENTS = names("keywords keyword IEEEkeywords CCSXML highlights titlepage aug teaserfigure")
+FRONT_ENVIRONMENTS = names("keywords keyword IEEEkeywords CCSXML highlights titlepage aug teaserfigure keypoints")
 APPENDIX_TITLE = re.compile(
     r"(?:(?:online |technical )?appendi(?:x|ces)|supplement(?:ary|al)?(?: materials?| information)?)\b.{0,60}", re.IGNORECASE
 )
