@@ -17,13 +17,13 @@ ABOUT_HEADINGS = names("titleformat titlespacing patchcmd pretocmd apptocmd sect
 FRONT_MATTER = by_count(
     {
         0: "maketitle linenumbers tableofcontents listoffigures listoftables IEEEpeerreviewmaketitle showyourwork",
-        1: "title Title icmltitle icmltitlerunning author Author authors address affiliation altaffiliation altaffilmark email "
+        1: "title Title icmltitle icmltitlerunning author Author authors address altaffiliation altaffilmark email "
         "ead date thanks institute keywords keyword preprint pacs received accepted revised published correspondingauthor "
         "corresponding shorttitle shortauthors titlerunning authorrunning authornote orcid collaboration homepage newcounter "
         "stepcounter submitjournal jelclass cortext fntext nonumnote icmlkeywords subjclass dedicatory curraddr urladdr ccsdesc "
         "authorcontributions facilities software printAffiliationsAndNotice pagestyle thispagestyle label bibliographystyle "
         "correspondingauthors",
-        2: "affil altaffiltext markboth setcounter icmlauthor icmlaffiliation icmlcorrespondingauthor",
+        2: "affil affiliation altaffiltext markboth setcounter icmlauthor icmlaffiliation icmlcorrespondingauthor",
     }
 )
 FRONT_ENVIRONMENTS = names("keywords keyword IEEEkeywords CCSXML highlights titlepage aug teaserfigure keypoints")
