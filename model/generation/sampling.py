@@ -11,7 +11,8 @@ from torch import Tensor
 
 from papergym.errors import InputError
 
-_NUCLEUS_CANDIDATES = 256  # a nucleus is nearly always smaller; sorting the whole vocabulary is then avoided
+_BLOCK = 256  # vocabulary entries summed at once
+_NUCLEUS_SIZES = (256, 4096)  # candidates to look at for a nucleus before sorting the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -66,47 +67,56 @@ def uniform_stream(seed: int, prompt: int, sample: int) -> Iterator[float]:
 def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
     """Draws one token a row by inverting the cumulative distribution. logits [R, V], any dtype; uniforms [R], float64, in [0, 1).
 
-    Returns token ids [R] and their log-probs [R] (fp32, nats, see Completion).
+    Returns token ids [R] and their log-probs [R] (fp32, nats, see Completion), NaN for a row whose logits are not finite.
     """
-    logits = logits.float()
     if params.temperature not in (0, 1):
-        logits = logits / params.temperature
-    shifted = logits - logits.amax(-1, keepdim=True)  # log-weights: the likeliest token has weight 1
-    weights = shifted.exp()
+        logits = logits.float() / params.temperature
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
     if params.temperature == 0:
         ids = logits.argmax(-1)
-        total = weights.sum(-1, dtype=torch.float64)
     elif params.top_k or params.top_p < 1:
-        total = weights.sum(-1, dtype=torch.float64)
-        kept, tokens = _truncate(weights, total, params)
-        ids = tokens.gather(-1, _invert(kept.cumsum(-1, dtype=torch.float64), uniforms)[:, None])[:, 0]
+        kept, tokens = _truncate(probabilities, params)
+        ids = tokens.gather(-1, _invert(kept, uniforms)[:, None])[:, 0]
     else:
-        cumulative = weights.cumsum(-1, dtype=torch.float64)
-        total = cumulative[:, -1]
-        ids = _invert(cumulative, uniforms)
-    logprobs = shifted.gather(-1, ids[:, None])[:, 0] - total.log().float()
-    return ids, logprobs
+        ids = _invert(probabilities, uniforms)
+    return ids, probabilities.gather(-1, ids[:, None])[:, 0].log()
 
 
-def _invert(cumulative: Tensor, uniforms: Tensor) -> Tensor:
-    """Index [R] of the first entry above uniform · total: one whose own weight is positive. cumulative [R, C], float64."""
+def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """Index [R] of the first entry at which the running sum of weights [R, C] exceeds uniform · total.
+
+    Finds the block by the blocks' sums first: a running sum over a whole vocabulary costs more than all the rest of a draw.
+    """
+    size = weights.shape[-1]
+    whole = size - size % _BLOCK
+    sums = torch.cat((weights[:, :whole].unflatten(-1, (-1, _BLOCK)).sum(-1), weights[:, whole:].sum(-1, keepdim=True)), -1)
+    block, target = _search(sums, uniforms[:, None] * sums.sum(-1, keepdim=True, dtype=torch.float64))
+    columns = block * _BLOCK + torch.arange(_BLOCK, device=weights.device)  # [R, _BLOCK]
+    inside = weights.gather(-1, columns.clamp(max=size - 1)).masked_fill_(columns >= size, 0.0)
+    return (block * _BLOCK + _search(inside, target)[0])[:, 0].clamp(max=size - 1)
+
+
+def _search(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The first entry [R, 1] whose running sum is above target [R, 1], one of positive weight, and what is left of the target there."""
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
-    target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    # Rounding may have put the target a little outside of [0, total).
+    target = torch.minimum(target.clamp(min=0), torch.nextafter(total, torch.zeros_like(total)))
+    index = torch.searchsorted(cumulative, target, right=True).clamp(max=weights.shape[-1] - 1)  # at NaN weights
+    return index, target - (cumulative - weights).gather(-1, index)
 
 
-def _truncate(weights: Tensor, total: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
-    """Weights of the candidates in falling order, 0 outside of top-k and top-p, and their token ids; both [R, C]."""
-    vocabulary = weights.shape[-1]
-    sizes = (params.top_k,) if params.top_k else (_NUCLEUS_CANDIDATES, vocabulary)
+def _truncate(probabilities: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    """Probabilities of the candidates in falling order, 0 outside of top-k and top-p, and their token ids; both [R, C]."""
+    vocabulary = probabilities.shape[-1]
+    sizes = (params.top_k,) if params.top_k else (*_NUCLEUS_SIZES, vocabulary)
     for size in sizes:
-        kept, tokens = weights.topk(min(size, vocabulary), dim=-1)  # sorted
+        kept, tokens = probabilities.topk(min(size, vocabulary), dim=-1)  # sorted
         cumulative = kept.cumsum(-1, dtype=torch.float64)
-        goal = params.top_p * (cumulative[:, -1:] if params.top_k else total[:, None])
+        goal = params.top_p * (cumulative[:, -1:] if params.top_k else torch.ones_like(cumulative[:, -1:]))
         if size == sizes[-1] or bool((cumulative[:, -1:] >= goal).all()):
             break
-    before = cumulative - kept
-    return kept * (before < goal), tokens
+    return kept * (cumulative - kept < goal), tokens
 
 
 def _is_int(value: Any) -> bool:

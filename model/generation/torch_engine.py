@@ -1,5 +1,6 @@
 """Samples from a model in this process: a prompt prefilled once a group, all groups decoded in one batch, finished samples dropped."""
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,8 @@ class TorchEngine:
 
         Sample j of prompt i depends on the seed, i and j, and on nothing else in the batch beyond rounding.
         on_progress: called after every step with the number of tokens sampled so far.
-        Raises InputError for a prompt that is empty, holds an id beyond the vocabulary, or leaves no room in the model's context.
+        Raises InputError for a prompt that is empty, holds an id beyond the vocabulary, or leaves no room in the model's context;
+        FloatingPointError when the model's logits are not finite.
         """
         self._check(prompts)
         seed = secrets.randbits(64) if params.seed is None else params.seed
@@ -151,6 +153,8 @@ class _Batch:
         uniforms = torch.tensor([next(sample.uniforms) for _, sample in rows], dtype=torch.float64, device=self.device)
         ids, logprobs = draw(logits, uniforms, self.params)
         for (group, sample), token, logprob in zip(rows, ids.tolist(), logprobs.tolist()):
+            if math.isnan(logprob):
+                raise FloatingPointError(f"the model's logits are not finite after {len(group.prompt) + len(sample.token_ids)} tokens")
             sample.token_ids.append(token)
             sample.logprobs.append(logprob)
             if token in self.stop_ids:

@@ -134,6 +134,14 @@ def test_bad_prompts_are_named(tiny_checkpoint, prompt: list[int], message: str)
         TorchEngine(load(tiny_checkpoint("qwen3"))).generate([[3], prompt], SamplingParams(max_tokens=2))
 
 
+def test_logits_that_are_not_finite_are_an_error(tiny_checkpoint) -> None:
+    model = load(tiny_checkpoint("qwen3"))
+    model.model.norm.weight.data[3] = float("nan")
+    for params in (SamplingParams(), SamplingParams(top_p=0.5), SamplingParams(temperature=0.0)):
+        with pytest.raises(FloatingPointError, match="not finite after 4 tokens"):
+            TorchEngine(model).generate([[3, 4, 5, 6]], params)
+
+
 def test_adapters_take_part_and_the_model_is_left_as_it_was(tiny_checkpoint) -> None:
     model, prompts = load(tiny_checkpoint("qwen3")), make_prompts((6, 11))
     params = SamplingParams(n=2, temperature=0.8, max_tokens=20, seed=1)
