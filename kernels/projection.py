@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-TILE_BYTES = 16 << 20  # one upcast tile of a half-precision head: stays in the last-level cache
-CACHE_SHARE = 0.5  # of the workspace, that an upcast copy of a whole head may take
+TILE_BYTES = 4 << 20  # one upcast tile of a half-precision head: stays in cache between the upcast and the GEMM
 
 
 def accumulation_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -50,13 +49,6 @@ def row_chunks(rows: int, bytes_per_row: int, workspace_bytes: int) -> Iterator[
     step = -(-rows // chunks)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
-
-
-def cached_head(head: torch.Tensor, dtype: torch.dtype, budget: int) -> torch.Tensor:
-    """The head in the accumulation dtype if that copy fits the budget in bytes, else the head itself, to be upcast by tiles."""
-    if head.dtype == dtype or head.numel() * dtype.itemsize > budget:
-        return head
-    return head.to(dtype)
 
 
 def head_tiles(head: torch.Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:

@@ -17,9 +17,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.projection import (
-    CACHE_SHARE,
     accumulation_dtype,
-    cached_head,
     contract,
     exact_products,
     project,
@@ -30,6 +28,7 @@ from papergym.kernels.projection import (
 
 BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
 TEMPORARIES = 8  # of that size, alive at once
+CPU_WORKSPACE_BYTES = 192 << 20  # more makes no GEMM faster there, and the system must first clear every page of it
 
 
 def linear_jsd(
@@ -57,10 +56,10 @@ class _LinearJsd(torch.autograd.Function):
         gradient = torch.empty(count, student_hidden.shape[1], dtype=dtype, device=device) if hidden_gradient else None
         operands = (student_hidden, student_head, teacher_hidden, teacher_head)
         with exact_products(*operands):
-            for chunk, logits, _, head in _chunks(*operands, rows, options):
+            for chunk, logits, _ in _chunks(*operands, rows, options):
                 _row_pass(logits, options, hidden_gradient, results.at(chunk))
                 if gradient is not None:
-                    contract(logits[0], head, out=gradient[chunk])
+                    contract(logits[0], student_head, out=gradient[chunk])
         if gradient is not None:
             gradient.div_(options.temperature)
         ctx.options = options
@@ -116,8 +115,8 @@ def _chunks(
     teacher_head: torch.Tensor,
     rows: torch.Tensor | None,
     options: JsdOptions,
-) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yields (chunk, logits [2, R, V] of student and teacher, student hidden [R, H], student head) in the accumulation dtype.
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """Yields (chunk, logits [2, R, V] of student and teacher, student hidden [R, H]) in the accumulation dtype.
 
     The logits live in one workspace that the next chunk overwrites. A head that is also the teacher's is read once, by one GEMM.
     """
@@ -126,25 +125,22 @@ def _chunks(
     vocabulary = student_head.shape[0]
     row_bytes = 2 * vocabulary * dtype.itemsize
     shared = same_matrix(student_head, teacher_head)
-    budget = int(options.workspace_bytes * CACHE_SHARE) // (1 if shared else 2)
-    student = cached_head(student_head, dtype, budget)
-    teacher = student if shared else cached_head(teacher_head, dtype, budget)
-    pairs = [(student, student_head), (teacher, teacher_head)][: 1 if shared else 2]
-    spent = TEMPORARIES * BLOCK_BYTES + sum(copy.numel() * dtype.itemsize for copy, head in pairs if copy is not head)
+    limit = min(options.workspace_bytes, CPU_WORKSPACE_BYTES) if student_hidden.device.type == "cpu" else options.workspace_bytes
+    available = limit - TEMPORARIES * BLOCK_BYTES
 
     workspace = None
-    for chunk in row_chunks(count, row_bytes, options.workspace_bytes - spent):
+    for chunk in row_chunks(count, row_bytes, available):
         if workspace is None:  # the first chunk is the longest
             workspace = torch.empty(2 * (chunk.stop - chunk.start) * vocabulary, dtype=dtype, device=student_hidden.device)
         picked = chunk if rows is None else rows[chunk]
         student_rows, teacher_rows = student_hidden[picked].to(dtype), teacher_hidden[picked].to(dtype)
         logits = workspace[: 2 * len(student_rows) * vocabulary].view(2, len(student_rows), vocabulary)
         if shared:
-            project(torch.cat((student_rows, teacher_rows)), student, out=logits.flatten(0, 1))
+            project(torch.cat((student_rows, teacher_rows)), student_head, out=logits.flatten(0, 1))
         else:
-            project(student_rows, student, out=logits[0])
-            project(teacher_rows, teacher, out=logits[1])
-        yield chunk, logits, student_rows, student
+            project(student_rows, student_head, out=logits[0])
+            project(teacher_rows, teacher_head, out=logits[1])
+        yield chunk, logits, student_rows
 
 
 def _row_pass(logits: torch.Tensor, options: JsdOptions, gradient: bool, results: _RowResults) -> None:
@@ -199,7 +195,7 @@ def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, o
     gradient = torch.zeros(student_head.shape, dtype=dtype, device=student_head.device)
     scratch = _RowResults.empty(weights.numel(), dtype, student_hidden.device)
     with exact_products(*operands):
-        for chunk, logits, hidden, _ in _chunks(*operands, rows, options):
+        for chunk, logits, hidden in _chunks(*operands, rows, options):
             _row_pass(logits, options, True, scratch.at(chunk))
             gradient.addmm_(logits[0].mul_(weights[chunk, None]).T, hidden)
     return gradient

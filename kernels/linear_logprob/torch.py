@@ -12,9 +12,9 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from papergym.kernels.linear_logprob import LogprobOutput
-from papergym.kernels.projection import CACHE_SHARE, accumulation_dtype, cached_head, contract, exact_products, project, row_chunks
+from papergym.kernels.projection import accumulation_dtype, contract, exact_products, project, row_chunks
 
-WORKSPACE_BYTES = 256 << 20  # beside inputs, gradients and [N] outputs
+WORKSPACE_BYTES = 128 << 20  # beside inputs, gradients and [N] outputs
 BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
 TEMPORARIES = 3  # of that size, alive at once
 
@@ -34,7 +34,7 @@ class _LinearLogprob(torch.autograd.Function):
         dtype = accumulation_dtype(hidden, head)
         logprob, entropy = (torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device) for _ in range(2))
         with exact_products(hidden, head):
-            for chunk, logits, _, _ in _chunks(hidden, head, workspace_bytes):
+            for chunk, logits, _ in _chunks(hidden, head, workspace_bytes):
                 for block in _blocks(logits):
                     rows = slice(chunk.start + block.start, chunk.start + block.stop)
                     logprobs = _logprobs(logits[block], temperature)
@@ -56,7 +56,7 @@ class _LinearLogprob(torch.autograd.Function):
         hidden_gradient = torch.empty(hidden.shape, dtype=dtype, device=hidden.device) if needs_hidden else None
         head_gradient = torch.zeros(head.shape, dtype=dtype, device=head.device) if needs_head else None
         with exact_products(hidden, head):
-            for chunk, logits, hidden_rows, weight in _chunks(hidden, head, ctx.workspace_bytes):
+            for chunk, logits, hidden_rows in _chunks(hidden, head, ctx.workspace_bytes):
                 for block in _blocks(logits):
                     rows = slice(chunk.start + block.start, chunk.start + block.stop)
                     logprobs = _logprobs(logits[block], ctx.temperature)
@@ -69,7 +69,7 @@ class _LinearLogprob(torch.autograd.Function):
                     if logprob_weight is not None:
                         probs.scatter_add_(-1, targets[rows, None], logprob_weight[rows, None])
                 if hidden_gradient is not None:
-                    contract(logits, weight, out=hidden_gradient[chunk])
+                    contract(logits, head, out=hidden_gradient[chunk])
                 if head_gradient is not None:
                     head_gradient.addmm_(logits.T, hidden_rows)
         return (
@@ -84,21 +84,18 @@ def _finish(gradient: torch.Tensor | None, like: torch.Tensor, temperature: floa
     return None if gradient is None else gradient.div_(temperature).to(like.dtype)
 
 
-def _chunks(
-    hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int
-) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yields (chunk, logits [R, V] before the temperature, hidden [R, H], head) in the accumulation dtype; one reused workspace."""
+def _chunks(hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """Yields (chunk, logits [R, V] before the temperature, hidden [R, H]) in the accumulation dtype; one reused workspace."""
     dtype = accumulation_dtype(hidden, head)
-    weight = cached_head(head, dtype, int(workspace_bytes * CACHE_SHARE))
-    spent = TEMPORARIES * BLOCK_BYTES + (0 if weight is head else weight.numel() * dtype.itemsize)
+    available = workspace_bytes - TEMPORARIES * BLOCK_BYTES
     workspace = None
-    for chunk in row_chunks(hidden.shape[0], head.shape[0] * dtype.itemsize, workspace_bytes - spent):
+    for chunk in row_chunks(hidden.shape[0], head.shape[0] * dtype.itemsize, available):
         if workspace is None:  # the first chunk is the longest
             workspace = torch.empty(chunk.stop - chunk.start, head.shape[0], dtype=dtype, device=hidden.device)
         hidden_rows = hidden[chunk].to(dtype)
         logits = workspace[: len(hidden_rows)]
-        project(hidden_rows, weight, out=logits)
-        yield chunk, logits, hidden_rows, weight
+        project(hidden_rows, head, out=logits)
+        yield chunk, logits, hidden_rows
 
 
 def _blocks(logits: torch.Tensor) -> Iterator[slice]:

@@ -7,7 +7,7 @@ import torch
 
 from papergym.kernels.linear_jsd import fused_linear_jsd
 
-SHAPES = [(1, 64, 151936), (37, 96, 4099), (128, 1024, 4096), (423, 167, 1423), (41, 64, 401)]
+SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
 DTYPES = [torch.float32, torch.bfloat16]
 BETAS = [0.0, 1e-3, 0.1, 0.5, 0.9, 1.0]
 TEMPERATURES = [1.0, 0.6, 1.1, 2.0]

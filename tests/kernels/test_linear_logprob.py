@@ -9,7 +9,7 @@ from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.kernels.linear_logprob.torch import linear_logprob
 
 BACKENDS = ["torch", "reference"]
-SHAPES = [(1, 64, 151936), (37, 96, 4099), (128, 1024, 4096), (423, 167, 1423), (41, 64, 401)]
+SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
 DTYPES = [torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.6, 1.1, 2.0]
 SCALES = ["plain", "uniform", "gap 50", "gap 103", "gap 200"]
