@@ -1,9 +1,9 @@
-"""Rotary position embeddings and the two masks of training: causal, and causal inside each sequence of a packed batch.
+"""Rotary position embeddings and the masks of training: causal, packed sequences, and groups of completions that share their prompt.
 
 Shapes: B batch, T tokens, Hq query heads, Hkv key and value heads, D head_dim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -58,3 +58,32 @@ def packed_attention(lengths: list[int]) -> Attend:
         return torch.cat([causal_attention(layer, q, k, v) for q, k, v in sequences], dim=2)
 
     return attend
+
+
+def shared_prefix_attention(groups: Sequence[tuple[int, Sequence[int]]]) -> Attend:
+    """Attention over groups that lie one after the other in a batch of one, each a prompt and then its completions.
+
+    groups: (prompt tokens, tokens of each completion). A completion sees the whole prompt and itself causally, no other completion, so that
+    the prompt of a group is computed once. Positions of every completion go on from its prompt: the caller passes them.
+    """
+    parts = [length for prompt, completions in groups for length in (prompt, *completions)]
+
+    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        sequences = zip(query.split(parts, dim=2), key.split(parts, dim=2), value.split(parts, dim=2))
+        outputs = []
+        for _, completions in groups:
+            prompt_query, prompt_key, prompt_value = next(sequences)
+            outputs.append(causal_attention(layer, prompt_query, prompt_key, prompt_value))
+            for _ in completions:
+                q, k, v = next(sequences)
+                mask = _behind_prefix(q.shape[2], prompt_key.shape[2], q.device)
+                keys, values = torch.cat((prompt_key, k), dim=2), torch.cat((prompt_value, v), dim=2)
+                outputs.append(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True))
+        return torch.cat(outputs, dim=2)
+
+    return attend
+
+
+def _behind_prefix(tokens: int, prefix: int, device: torch.device) -> Tensor:
+    """[tokens, prefix + tokens] bool: token t sees the prefix and the tokens up to itself."""
+    return torch.ones(tokens, prefix + tokens, dtype=torch.bool, device=device).tril_(diagonal=prefix)

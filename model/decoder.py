@@ -122,23 +122,26 @@ class CausalLM(nn.Module):
         positions: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         cache: Cache | None = None,
+        attend: Attend | None = None,
     ) -> Tensor:
         """Hidden states [B, T, H] after the final norm, in the weights' dtype.
 
         input_ids: [B, T] int64; pad on the right. positions: [B, T], each below max_position_embeddings; 0, 1, … by default.
         cu_seqlens: [n + 1] int boundaries 0 … T of sequences packed into a batch of one: attention stays inside each
-        sequence and default positions restart. cache: takes over attention; positions are then required.
+        sequence and default positions restart. cache or attend: takes over attention; positions are then required.
         Raises InputError when a sequence is longer than max_position_embeddings, ValueError for arguments that don't fit together.
         """
-        attend: Attend = causal_attention
         lengths = [input_ids.shape[1]]
         if cache is not None:
-            if positions is None or cu_seqlens is not None:
-                raise ValueError("with a cache, positions are required and cu_seqlens is not allowed")
             attend = cache.attend
+        if attend is not None:
+            if positions is None or cu_seqlens is not None:
+                raise ValueError("with a cache or attend, positions are required and cu_seqlens is not allowed")
         elif cu_seqlens is not None:
             lengths = _packed_lengths(input_ids, cu_seqlens)
             attend = packed_attention(lengths)
+        else:
+            attend = causal_attention
         hidden = self.model.embed_tokens(input_ids)  # [B, T, H]
         cos, sin = self._rotary(hidden.device, hidden.dtype)
         if positions is not None:
