@@ -80,7 +80,8 @@ class Environment:
 
 def read_environments(path: str | Path) -> list[Environment]:
     """Reads and checks environments from a JSONL file. Raises InputError naming file, line and field, FileNotFoundError."""
-    environments, seen = [], {}
+    environments: list[Environment] = []
+    seen: dict[str, int] = {}
     for number, record in read_jsonl(path):
         try:
             environment = Environment.from_record(record)

@@ -18,8 +18,11 @@ from papergym.model.decoder import CausalLM
 class Trainable(Protocol):
     """What a trainer feeds to the model: a prompt and the completion that is supervised, as token ids."""
 
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
+    @property
+    def prompt_ids(self) -> Sequence[int]: ...
+
+    @property
+    def completion_ids(self) -> Sequence[int]: ...
 
 
 S = TypeVar("S", bound=Trainable)
