@@ -51,6 +51,11 @@ _AIMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"[^.]{0,80}?\b(?P<aim>(?:for \w+ly and \w+ly \w+ing|for (?:\w+ly )?\w+ing|to \w+) .*)$",
             "What is wanted is a {noun} {aim}",
         ),
+        (
+            r"^[A-Z]\w*[A-Z]\w* is (?P<aim>an? (?:[\w-]+ ){1,8}?(?:system|library|framework|package|tool|toolkit|language|platform|solver|"
+            r"simulator|compiler)(?: (?:for|to|of) (?:(?!that|which|written|based|built)[\w-]+ ?){1,12})?)\b.*$",
+            "What is wanted is {aim}",
+        ),
     )
 )
 

@@ -21,6 +21,7 @@ from papergym.progress import progress_bar
 from papergym.registry import resolve
 
 EXTRACTORS: Mapping[str, Any] = {"rules": "papergym.data_pipeline.extract:extract_stages"}
+_SAYS = {"method": "how the work is done", "experiment": "how it is tested, measured or compared"}
 MIN_REFERENCE_WORDS = 80
 _SOURCE_SUFFIXES = (".tex", ".ltx", ".sty", ".cls", ".def", ".latex")
 
@@ -88,7 +89,7 @@ def build_one(
     paper = load_paper(path)
     digest = source_digest(path)
     stages = extract(paper)
-    asked = question(stages.goal, stages.background, stages.abbreviations)
+    asked = question(stages.goal, stages.background, stages.abbreviations, stages.names)
     if asked is None:
         raise InputError("no sentence states an aim or names what is open, so there is no question to ask")
     if not stages.background:
@@ -96,10 +97,10 @@ def build_one(
     plan = reference(stages.method, stages.experiment)
     if len(plan.split()) < MIN_REFERENCE_WORDS:
         raise InputError(f"method and experiment hold {len(plan.split())} words that can be quoted, and {MIN_REFERENCE_WORDS} are needed")
-    criteria = rubric(asked, stages.method, stages.experiment, stages.abbreviations)
+    criteria = rubric(asked, stages.method, stages.experiment, stages.abbreviations, stages.names)
     for dimension in DIMENSIONS:
         if all(criterion.dimension != dimension for criterion in criteria):
-            raise InputError(f"its {dimension} stage gives no criterion")
+            raise InputError(f"its {dimension} gives no criterion: no sentence that can be quoted says {_SAYS[dimension]}")
     if len(criteria) < CRITERIA:
         raise InputError(f"only {len(criteria)} of {CRITERIA} criteria can be drawn from its method and experiment")
     return Environment(

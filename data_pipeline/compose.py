@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from papergym.data_pipeline.abbreviations import spell_out
 from papergym.data_pipeline.aims import aim
+from papergym.data_pipeline.names import without_names
 from papergym.data_pipeline.passages import Sentence
 
 _ASK_HOW = (
@@ -17,11 +18,24 @@ _ASK_BUILD = (
 )
 
 
-def question(goal: Sequence[Sentence], background: Sequence[Sentence], abbreviations: Mapping[str, str] | None = None) -> str | None:
+_CONNECTIVE = re.compile(
+    r"^(?:However|Moreover|Furthermore|In addition|Additionally|Finally|Also|But|Yet|And|Recently|Nevertheless|Thus|Therefore|Indeed|"
+    r"In particular|For example|For instance|Similarly|In contrast|By contrast|Alternatively|Instead|Still|So|Hence|Meanwhile),? "
+)
+_MOOD = re.compile(r"^(?:Unfortunately|Fortunately|Interestingly|Surprisingly|Remarkably|Importantly|Notably|Of course|Clearly),? ")
+
+
+def question(
+    goal: Sequence[Sentence],
+    background: Sequence[Sentence],
+    abbreviations: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> str | None:
     """Returns the question from goal and background alone: what is known, what is open, the ask. None when the goal can't be put as one."""
     aims = [text for sentence in goal if (text := aim(sentence.text))]
     if not aims:
         return None
+    aims = [without_names(text, names or {}) or text for text in aims]
     known = [_smooth(sentence.text, first=index == 0) for index, sentence in enumerate(background)]
     if re.match(r"What is wanted|The aim is to (?:build|develop|design|find a|achieve|reduce|bound|improve|enable|provide)", aims[-1]):
         ask = _ASK_BUILD
@@ -41,11 +55,6 @@ def _smooth(text: str, first: bool) -> str:
     """A connective can't open a paragraph, and nobody's knowledge is asked for."""
     text = re.sub(r"\bTo (?:the best of )?our knowledge,? (\w)", lambda match: match.group(1).upper(), text)
     text = re.sub(r",? to (?:the best of )?our knowledge,?", "", text)
-    if not first:
-        return text
-    stripped = re.sub(
-        r"^(?:However|Moreover|Furthermore|In addition|Additionally|Finally|Also|But|Yet|And|Recently|Nevertheless|Thus|Therefore),? ",
-        "",
-        text,
-    )
-    return stripped[0].upper() + stripped[1:]
+    text = _MOOD.sub("", text)
+    text = _CONNECTIVE.sub("", text) if first else text
+    return text[0].upper() + text[1:]

@@ -2,7 +2,8 @@
 
 import re
 
-from papergym.data_pipeline.english import STOP_WORDS, verb_forms
+from papergym.data_pipeline.clips import NOTED
+from papergym.data_pipeline.english import verb_forms
 from papergym.data_pipeline.math_text import DISPLAY, HOLE
 from papergym.data_pipeline.words import words
 
@@ -18,6 +19,7 @@ _ROLES = tuple(
         ("results", r"^(?:main |empirical |experimental |numerical |simulation |our |the )*results?\b|^findings|^estimates$|"
         r"^outcomes?\b|what we (?:find|found|see|saw|observe)|"
                     r"^(?:results and )?discussion|^performance|what follows"),
+        ("experiment", r"design of (?:the |our )?(?:experiment|stud|evaluation|trial|survey)|(?:experiment\w*|study|survey|trial) design"),
         ("method", r"strategy|identificat|estimand|^methods?$|design of|designing"),
         ("experiment", r"experiment|evaluat|simulat|\bdata\b|dataset|data set|empiric|set-?up|calibrat|parameteri[sz]ation|observ|"
         r"measurement|validat|"
@@ -96,6 +98,10 @@ RESULT = re.compile(
     r"\bp\s*[<=>]\s*0?\.\d|±\s*\d|\d\s*±|\bwith an accuracy of\b|\d\.\d+\(\d+\)|\bas expected\b|\bwas \d+\.\d|\b(?:seems?|"
     r"appears?) (?:to |better|"
     r"more|less|quite)|\bit turns out\b|\b(?:is|are|was|were) found to\b|\b(?:very|quite|perfectly|closely) (?:well|close|similar|good)\b|"
+    r"(?<!\bwe )(?<!\bplan )\bsuggest(?:s|ed) (?:an?|the|that)\b|"
+    r"(?<!\bwe )(?<!\bplan )\b(?:shows?|exhibits?|displays?) (?:an?|no|little|clear|strong|good)\b|"
+    r"\b(?:is|are|was|were) (?:relatively|nearly|almost|roughly|about|approximately) (?:constant|flat|half|twice|equal|the same|unchanged|"
+    r"independent|zero|linear)\b|"
     r"\bnot significant|\bsignificant(?:ly)?\b(?! (?:figures?|digits?|bits?|level|wave))|\b(?:best|worst)[- ]performing\b|"
     r"\bthe best\b|\bthe model (?:fits|matches|captures|reproduces|predicts)\b|"
     r"\bagree(?:s|ment|d)? (?:very |quite |well |nicely |closely )?(?:well|with|between|breaks)\b|\bhas little to do\b|\bturned out\b|"
@@ -177,9 +183,11 @@ _CONNECTIVE = re.compile(
     r"Consequently|Accordingly|For example|"
     r"For instance|Indeed|Similarly|Likewise|In contrast|By contrast|Conversely|As a result|In other words|That is|In fact|"
     r"On the other hand|On the contrary|Otherwise|"
-    r"Rather|Fortunately|On top of that|The same|Not only|Even (?:so|then)|At the same time)\b"
+    r"Rather|Alternatively|Meanwhile|Fortunately|On top of that|The same|Not only|Even (?:so|then)|At the same time)\b"
 )
 _OPENS_ACTION = re.compile(
+    r"(?:Instead of|In|With|For|Using|Given|Based on|Following|Besides|From|To \w+|Unlike) [^,]{0,80}"
+    r"\b(?:this|(?:in|of|for|with|from|by) that|these|those|such)\b[^,]{0,60},(?: here,)? we\b|"
     r"(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to\b|(?:To (?:do so|this end)|For this (?:purpose|reason)|"
     r"In (?:addition|practice)|Then|Next|Moreover|Furthermore|Also|Thus|Therefore|Hence|Instead|Additionally),? we\b"
 )
@@ -191,6 +199,18 @@ _POINTER = re.compile(
     r"discussed (?:above|below|in)|the text|next section|"
     r"@|\bDepartment of\b|previous section|following (?:sections?|pages)|remainder of (?:this|the)|rest of (?:this|the) (?:paper|"
     r"article|letter)|for details|more details|https?:|www\.|github|zenodo)"
+)
+# A trial told among the methods.
+TRIAL = re.compile(
+    r"\b(?:placebos?|pre-?trends?|robustness|ablations?|held[- ]out|baselines?|as a (?:check|control|comparison)|falsification|"
+    r"validat\w+ (?:the|against|on|by)|cross-validation|permutation test|bootstrap)\b",
+    re.IGNORECASE,
+)
+# Surely a trial, whatever the section: for papers whose titles don't tell method and experiment apart.
+TRIED = re.compile(
+    rf"{TRIAL.pattern}|\b(?:compar(?:e|es|ed|ison|isons)|measured|recorded|datasets?|data sets?|benchmarks?|participants?|volunteers?|"
+    r"simulations?|simulated?|sampled|repeated|seeds?|observed|observations|exposures?|randomi[sz]ed|evaluated|calibrated|survey(?:s|ed)?)\b",
+    re.IGNORECASE,
 )
 _ITEM = re.compile(r"^(?:\(?[ivx\d]{1,4}[).]|[•\-–])\s")
 
@@ -209,8 +229,13 @@ META = re.compile(
     r"are available|will be required|open[- ]source nature|contributors?)\b|"
     r"\b(?:points?|lines?|curves?|colou?rs?|panel|bars?|symbols?|shaded \w+|legend) (?:represents?|shows?|denotes?|indicates?|"
     r"depicts?|marks?)\b|"
-    r"\b(?:black|grey|gray|red|blue|green|shaded|dashed|solid|dotted) (?:regions?|lines?|curves?|areas?|dots|points)\b",
+    r"\b(?:black|grey|gray|red|blue|green|shaded|dashed|solid|dotted) (?:histograms?|regions?|lines?|curves?|areas?|dots|points)\b",
     re.IGNORECASE,
+)
+# What an abstract or introduction announces rather than plans.
+ANNOUNCE = re.compile(
+    r"\b[Ww]e (?:also |here |then |first |further )*(?:report|provide|release|obtain|derive|demonstrate|illustrate|offer|make|contribute|"
+    r"apply|have)\b|\bopen[- ]source\b"
 )
 # Words of general statements: what is often so is not what was decided.
 GENERIC = re.compile(
@@ -222,14 +247,26 @@ GENERIC = re.compile(
 )
 
 
+# What the world does by itself: "is excited by noise" is no decision.
+_NATURES = words(
+    "excite mark relate drive cause damp reward affect govern explain dominate expect believe concern correlate associate encourage impact "
+    "characterise characterize know call see find observe motivate inspire say describe discuss mention interpret require need"
+)
+
+
 def is_action(sentence: str) -> bool:
-    """Says that something is done: "we" or a passive with a research verb."""
+    """Says that something is done on purpose: "we" or "the plan" with a research verb, or a passive of one that nature doesn't do."""
     forms = verb_forms()
-    for match in re.finditer(r"\b[Ww]e (?:\w+ly |also |then |first |only |do not |did not |have |never )*(\w+)", sentence):
+    if sentence.split(" ", 1)[0].lower() in NOTED or re.match(r"(?:The|Our) (?:\w+ )?idea (?:is|was) to ", sentence):
+        return True
+    for match in re.finditer(
+        r"\b[Ww]e (?:\w+ly |also |then |first |next |thus |therefore |moreover |further |again |only |do not |did not |have |never )*(\w+)",
+        sentence,
+    ):
         if match.group(1) in forms["base"] or match.group(1) in forms["past"]:
             return True
-    return any(
-        m.group(1) in forms["past"]
+    return bool(re.search(r"\b[Tt]he plan \w", sentence)) or any(
+        m.group(1) in forms["past"] and forms["past"][m.group(1)] not in _NATURES
         for m in re.finditer(r"\b(?:is|are|was|were|been|be) (?:\w+ly |then |also |never |always |first |not )?([\w-]+)", sentence)
     )
 
@@ -258,30 +295,6 @@ def is_whole(sentence: str) -> bool:
     )
 
 
-_ANNOUNCING = words("read reads form follows namely becomes equals obtain fit define solve write satisfy get per yield")
-
-
-def before_display(sentence: str) -> str:
-    """A sentence that runs into a display or a list, cut there where the words before it make a sentence; else the sentence as it is.
-
-    "The tail is fitted by a mixture, <display> with w a weight." -> "The tail is fitted by a mixture."
-    """
-    if DISPLAY not in sentence and not sentence.endswith(":"):
-        return sentence
-    head = sentence.partition(DISPLAY)[0].rstrip(" ,:;—–")
-    last = re.sub(r"[^\w-]", "", head.split()[-1]).lower() if head.split() else ""
-    forms = verb_forms()
-    unfinished = (
-        last in STOP_WORDS
-        or last in _ANNOUNCING
-        or last.endswith(("ing", "ly"))
-        or len(last) < 2
-        or any(last in forms[kind] for kind in ("third", "past"))
-        or head.lower().endswith(("the model", "the equation", "the form"))
-    )
-    return sentence if unfinished or len(head.split()) < 8 else head + "."
-
-
 def is_dangling(sentence: str) -> bool:
     """Begins with a word whose meaning lies in an earlier sentence."""
     return bool(_DANGLING.match(sentence)) and not _EXPLETIVE.match(sentence)
@@ -294,7 +307,7 @@ def opens_action(sentence: str) -> bool:
 
 def leans_back(sentence: str) -> bool:
     """Needs the sentence before it: dangling, or tied to it by a connective."""
-    return is_dangling(sentence) or bool(_CONNECTIVE.match(sentence))
+    return is_dangling(sentence) or bool(_CONNECTIVE.match(sentence) or re.search(r"\b(?:that|whether|how) such an? \w", sentence))
 
 
 def is_result(sentence: str) -> bool:

@@ -15,29 +15,39 @@ from dataclasses import dataclass, field, replace
 from papergym.data_pipeline import cues
 from papergym.data_pipeline.abbreviations import find_abbreviations
 from papergym.data_pipeline.aims import aim
+from papergym.data_pipeline.clips import NOTED
 from papergym.data_pipeline.english import STOP_WORDS, content_words, stem
 from papergym.data_pipeline.latex import Paper
+from papergym.data_pipeline.names import coined_names, is_named
 from papergym.data_pipeline.passages import Candidate, Sentence, read_candidates, role_by_cue
+from papergym.data_pipeline.plain_text import plain_text
+from papergym.data_pipeline.rewrite import criteria_of
+from papergym.data_pipeline.worth import is_readable, is_setting, symbols
 
 BACKGROUND_WORDS = 130
 STAGE_WORDS = 420
 QUESTIONS = 4
 FEW = 4  # sentences: a stage with fewer is filled from the other
+GOOD, ENOUGH, LEAST = 2.0, 10, -2.0  # a stage with fewer good sentences than ENOUGH takes worse ones, down to LEAST
 FEW_WORDS = 43  # of background: with fewer, related work and abstract are asked as well
 # In a passage of outcomes, what authors do and what is done in general are decisions; what was, is an outcome.
-_REPORTED_ACTION = re.compile(r"\b[Ww]e \w+|\b(?:is|are) (?:\w+ly )?\w+(?:ed|en|wn|un|ut)\b")
+_REPORTED_ACTION = re.compile(rf"^(?i:{'|'.join(sorted(NOTED))}|shows?) |\b[Ww]e \w+|\b(?:is|are) (?:\w+ly )?\w+(?:ed|en|wn|un|ut)\b")
 _CODE_NAME = re.compile(r"\b\w*(?:[A-Z]\w?[A-Z]|[A-Z]\d)[A-Za-z\d]*\b")
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """The four stages, each in the order of the paper. abbreviations: short form -> long form, as the paper defines them."""
+    """The four stages, each in the order of the paper.
+
+    abbreviations: short form -> long form, as the paper defines them; names: what it calls its own work -> the noun for it.
+    """
 
     goal: tuple[Sentence, ...]
     background: tuple[Sentence, ...]
     method: tuple[Sentence, ...]
     experiment: tuple[Sentence, ...]
     abbreviations: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def stages(self) -> dict[str, str]:
         """The stages as text, as an Environment holds them."""
@@ -52,17 +62,20 @@ Extractor = Callable[[Paper], Extraction]
 def extract_stages(paper: Paper) -> Extraction:
     """Returns the four stages of a paper; a stage for which the rules find nothing is empty."""
     candidates = list(read_candidates(paper))
-    abbreviations = find_abbreviations(" ".join(c.text for c in candidates))
+    prose = " ".join(c.text for c in candidates)
+    abbreviations = find_abbreviations(prose)
+    names = coined_names(plain_text(paper.title, paper.macros), prose, [macro.body for macro in paper.macros.values()])
     abstract, introduction, related = ([c for c in candidates if c.role == role] for role in ("abstract", "introduction", "background"))
-    goal = _goal(abstract + introduction)
+    goal = _goal(abstract + introduction, names)
     topic = content_words(paper.title) | content_words(" ".join(c.text for c in goal))
-    known = _before_turn(abstract), _before_turn(introduction)
+    known = tuple([c for c in _before_turn(part) if not is_named(c.text, names)] for part in (abstract, introduction))
     background = _known(known[0], known[1], related, goal, topic, abbreviations)
     goal = goal or _gaps(background)
     background = [c for c in background if c not in goal]
     topic |= content_words(" ".join(c.text for c in (*goal, *background)))
-    method, experiment = _designs(candidates, {*known[0], *known[1]}, {c.text for c in (*goal, *background)}, topic)
-    return Extraction(_sentences(goal), _sentences(background), _sentences(method), _sentences(experiment), abbreviations)
+    told = {*_before_turn(abstract), *_before_turn(introduction)}
+    method, experiment = _designs(candidates, told, {c.text for c in (*goal, *background)}, topic, names)
+    return Extraction(_sentences(goal), _sentences(background), _sentences(method), _sentences(experiment), abbreviations, names)
 
 
 def _sentences(candidates: list[Candidate]) -> tuple[Sentence, ...]:
@@ -85,20 +98,20 @@ def _known(
 
 
 def _designs(
-    candidates: list[Candidate], known: set[Candidate], used: set[str], topic: set[str]
+    candidates: list[Candidate], known: set[Candidate], used: set[str], topic: set[str], names: Mapping[str, str]
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Method and experiment, from their sections and from what abstract and introduction tell of them behind the turn."""
     told = [
         replace(c, role=role_by_cue(c.text))
         for c in candidates
-        if c.role in ("abstract", "introduction") and c not in known and cues.is_action(c.text)
+        if c.role in ("abstract", "introduction") and c not in known and cues.is_action(c.text) and not cues.ANNOUNCE.search(c.text)
     ]
     design = [c for c in candidates + told if c.role in ("method", "experiment") and c.text not in used]
-    method, experiment = (_design([c for c in design if c.role == role], topic) for role in ("method", "experiment"))
+    method, experiment = (_design([c for c in design if c.role == role], topic, names) for role in ("method", "experiment"))
     few, many = sorted((len(method), len(experiment)))
     if few < FEW and many >= 2 * FEW:  # the titles don't tell the two apart
-        chosen = _design(design, topic, 2 * STAGE_WORDS)
-        experiment = [c for c in chosen if role_by_cue(c.text) == "experiment"]
+        chosen = _design(design, topic, names, 2 * STAGE_WORDS)
+        experiment = [c for c in chosen if cues.TRIED.search(c.text)]
         method = [c for c in chosen if c not in experiment]
     return method, experiment
 
@@ -110,7 +123,7 @@ def _before_turn(candidates: list[Candidate]) -> list[Candidate]:
     return candidates
 
 
-def _goal(candidates: list[Candidate]) -> list[Candidate]:
+def _goal(candidates: list[Candidate], names: Mapping[str, str]) -> list[Candidate]:
     """The sentence that says best what is asked, or up to QUESTIONS questions where the paper lists them."""
     questions = [
         c for c in candidates
@@ -125,6 +138,9 @@ def _goal(candidates: list[Candidate]) -> list[Candidate]:
         if not cues.is_whole(text) or cues.is_dangling(text) or aim(text) is None:
             continue
         score = 3.0 * bool(cues.AIM.search(text)) + 1.5 * bool(cues.BUILD.search(text)) + bool(cues.TURN.search(text))
+        score += 2.0 * (
+            text.split()[0] in names and str(aim(text)).startswith("What is wanted")
+        )  # "Foo is a solver for ...": a system's aim is to exist
         score += 1.0 * bool(re.search(r"\b(?:objective|aim|goal|question)\b", text)) + (candidate.role == "introduction") * 0.5
         score -= 1.0 * bool(re.search(r"\b(?:they|them|these|those|this(?! (?:paper|work|letter|study|article)))\b", text, re.IGNORECASE))
         score -= (
@@ -186,26 +202,35 @@ def _gaps(background: list[Candidate]) -> list[Candidate]:
     return [c for c in background if cues.GAP.search(c.text) and not cues.leans_back(c.text)][-1:]
 
 
-def _design(candidates: list[Candidate], topic: set[str], words: int = STAGE_WORDS) -> list[Candidate]:
+def _design(candidates: list[Candidate], topic: set[str], names: Mapping[str, str], words: int = STAGE_WORDS) -> list[Candidate]:
     """The sentences that say what is done, up to about `words` words; outcomes stay out."""
 
     def score(candidate: Candidate) -> float:
         text = candidate.text
-        value = 1.5 * bool(cues.RATIONALE.search(text)) + 2.0 * cues.is_action(text) - 0.8 * len(cues.GENERIC.findall(text))
+        value = (
+            1.5 * bool(cues.RATIONALE.search(text))
+            + 2.0 * (cues.is_action(text) or text.split()[0] in names)
+            - 0.8 * len(cues.GENERIC.findall(text))
+        )
         value += 0.7 * bool(
             re.search(r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|half|third|each|every)\b", text)
         )
         value += 0.5 * bool(cues.EXPERIMENT_CUE.search(text)) - 10 * cues.symbol_share(text) - max(0, len(text.split()) - 38) / 15
+        value -= 0.6 * symbols(text, "") + 0.8 * is_setting(text)
+        value += 1.5 * any(is_readable(criterion, "") for criterion in criteria_of(text, names))  # a plan that can be judged
         return value - 1.0 * candidate.reported
 
     usable = [
-        c for c in candidates
+        (score(c), c) for c in candidates
         if cues.is_whole(c.text) and (cues.opens_action(c.text) or not cues.leans_back(c.text) or _names_topic(c.text, topic))
-        and not cues.is_result(c.text) and not cues.META.search(c.text) and not c.text.endswith("?") and score(c) > 0
+        and not cues.is_result(c.text) and not cues.META.search(c.text) and not c.text.endswith("?")
         and not (c.reported and not _REPORTED_ACTION.search(c.text))
     ]  # fmt: skip
+    enough = sum(value > GOOD for value, _ in usable) >= ENOUGH
     chosen: list[Candidate] = []
-    for candidate in sorted(usable, key=lambda c: (-score(c), c.order)):
+    for value, candidate in sorted(usable, key=lambda item: (-item[0], item[1].order)):
+        if value <= 0 and (enough or value <= LEAST):
+            break
         if _words([*chosen, candidate]) <= words and candidate.text not in {c.text for c in chosen}:
             chosen.append(candidate)
     return sorted(chosen, key=lambda c: c.order)

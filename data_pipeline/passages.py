@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from papergym.data_pipeline import cues
+from papergym.data_pipeline.clips import quotable
 from papergym.data_pipeline.latex import Paper
 from papergym.data_pipeline.plain_text import plain_text
 from papergym.data_pipeline.sentences import split_sentences
@@ -48,8 +49,10 @@ def read_candidates(paper: Paper) -> Iterable[Candidate]:
         reported = role == "results" or (role in ("method", "experiment") and _outcome_share(text) > 0.4)
         for paragraph in text.split("\n\n"):
             before = None
-            for sentence in map(cues.before_display, _sentences(_RUN_IN.sub("", paragraph))):
+            for sentence in map(quotable, _sentences(_RUN_IN.sub("", paragraph))):
                 own = role
+                if role == "method" and cues.TRIAL.search(sentence):
+                    own = "experiment"
                 if role == "results":  # what is done, told among what came out
                     own = role_by_cue(sentence)
                 before = Candidate(Sentence(sentence, title), own, reported, order, before)
@@ -126,7 +129,8 @@ def _letter(text: str) -> Iterable[tuple[str, str, str]]:
             if turn is not None and turn + 1 < len(sentences):  # behind the turn a letter often gives its plan in brief
                 yield "", "method", " ".join(sentences[turn + 1 :])
         elif not re.match(
-            r"In (?:conclusion|summary|closing)|To (?:conclude|summari[sz]e)|We have (?:shown|seen)|These (?:observations|results)",
+            r"In (?:conclusion|summary|closing)|Conclusions?\b[^.:]{0,30}:|To (?:conclude|summari[sz]e)|We have (?:shown|seen)|"
+            r"These (?:observations|results)",
             paragraph,
         ):
             trials = sum(bool(cues.EXPERIMENT_CUE.search(sentence)) for sentence in sentences)

@@ -306,7 +306,14 @@ def _tidy_paragraph(text: str) -> str:
         rf"(?: \([^()]*\))?(?: \w+)? (?:in|by|at) (?:\w+\.? ){{0,2}}{hole}\w?(?P<end>[,.;])",
         lambda m: "" if m.group("end") == "," else m.group("end"), text,
     )  # fmt: skip
-    text = re.sub(rf",? (?:see|cf\.?|see also)(?: also)? [^,.;:()]{{0,60}}{hole}[^,.;:()]{{0,40}}(?=[.;])", "", text)
+    text = re.sub(  # what is shown there is shown
+        rf"\b((?:is|are|was|were|be) (?:\w+ly )?(?:shown|plotted|listed|displayed|reported|compared|examined|analy[sz]ed|investigated|"
+        rf"validated)(?: more closely| in detail)?) in (?:the )?(?:[Ff]igs?\.?|[Ff]igures?|[Tt]ables?|[Ss]ections?|[Aa]lgorithms?) ?{hole}"
+        rf"(?:\([a-z]\)|[a-z]\b)?(?:(?:, and|,| and|–) {hole}(?:\([a-z]\)|[a-z]\b)?)*", r"\1", text,
+    )  # fmt: skip
+    text = re.sub(
+        rf",? (?:see|cf\.?|see also)(?: also)? (?:\w{{3,4}}\. ?)?[^,.;:()]{{0,60}}{hole}[^,.;:()]{{0,40}}(?=[.;]|, and )", "", text
+    )
     text = re.sub(
         rf"(?<!\bis)(?<!\bare)(?<!\bwas)(?<!\bwere)(?<!\bbeen)(?<!\bfirst)(?<!ly),? (?:as )?(?:introduced|proposed|presented|"
         rf"developed|studied|reported|suggested|collected|measured|"

@@ -5,9 +5,12 @@ English would teach a judge nothing.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from papergym.data_pipeline import cues
+from papergym.data_pipeline.clips import NOTED
 from papergym.data_pipeline.english import AMBIGUOUS_NOUNS, third_person, verb_forms
+from papergym.data_pipeline.names import without_names
 from papergym.data_pipeline.tense import follows_verb, present, statement_in_present
 from papergym.data_pipeline.words import words
 
@@ -22,9 +25,20 @@ _LEADING = re.compile(
 _POINTING = re.compile(
     r"^(?:As opposed to|In contrast to|Unlike|Compared (?:to|with)|Similar(?:ly)? to|As in|As with|Like|"
     r"Analogous to) [^,]{0,80}\b(?:previous\w*|above|earlier|described|before)\b[^,]{0,40}, |"
+    r" ?\([^()]*\b(?:detailed|described|index|in the SI)\b[^()]*\)(?=[ .,]|$)|"
     r" ?\([^()]*\b(?:this|our) (?:study|work|paper|letter)\b[^()]*\)|,? (?:in|for|of|throughout|prior to) (?:this|our|"
     r"the present) (?:study|work|paper|letter|article|manuscript)\b(?! (?:and|or) )",
     re.IGNORECASE,
+)
+_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DAY = rf"(?:(?:19|20)\d\d )?{_MONTH} \d{{1,2}}(?:[–-]\d{{1,2}})?(?:,? (?:19|20)\d\d)?(?: UTC?)?"
+# When and with what label it was done matters to nobody who plans.
+_DATED = re.compile(
+    rf"(?P<open>,)? (?:on|between|from|of|dating back to|starting (?:at|on)[^,]*? on) (?:the )?(?:(?:early hours|nights?) of )?{_DAY}"
+    rf"(?: (?:and|to|until) {_DAY})?(?! and)(?(open),?)| ?\([^()]*\b(?:code|ID)s? [^()]*\)"
+)
+_SHOWN = re.compile(
+    r"^(?P<what>(?!.*\b(?:we|which|that)\b).*?) (?:is|are|was|were) (?:shown|plotted|listed|displayed)(?P<rest>(?: for [^,]*)?\.)$"
 )
 _IDEA = re.compile(r"^(?:The|Our) (?:key|main|central|basic|core) idea (?:is|was) to ")
 _PAST_REASON = re.compile(
@@ -39,13 +53,13 @@ _OUTCOME_TAIL = re.compile(
     re.DOTALL,
 )
 _ADVERBS = (
-    r"(?:also|then|first|next|further|furthermore|therefore|thus|instead|finally|additionally|always|only|simply|explicitly|again|"
+    r"(?:also|then|first|next|moreover|further|furthermore|therefore|thus|instead|finally|additionally|always|only|simply|explicitly|again|"
     r"here|now|never|usually|typically|"
     r"jointly|separately|directly|independently|randomly|carefully|manually|automatically|again|all|both|hence|\w+ly)"
 )
 _WE = re.compile(rf"^(?P<before>.*?)(?P<we>\b[Ww]e) (?P<adverbs>(?:{_ADVERBS} )*)(?P<verb>[\w-]+)(?P<rest>.*)$", re.DOTALL)
 _MODALS = words("can could will would must shall should may might")
-_DROPPED_ADVERBS = words("also then first next further furthermore therefore thus finally additionally here now hence all")
+_DROPPED_ADVERBS = words("also then first next moreover further furthermore therefore thus finally additionally here now hence all")
 _INTENDED = words("want wanted need needed wish aim try tried attempt seek choose chose decide decided")
 _OPENED = words("start started begin began proceed proceeded")
 # What authors do as authors, not as a part of their plan.
@@ -63,12 +77,27 @@ _THAT_THING = re.compile(
 _DOUBT = "\ufff8"  # marks a form that may be either a verb or a participle: such a sentence is given up
 
 
+def criteria_of(sentence: str, names: Mapping[str, str], lowercase_words: Collection[str] = ()) -> list[str]:
+    """Returns the criteria that a sentence can be put as, without the paper's own names: one for each independent clause."""
+    plain = (without_names(part, names) for part in _parts(sentence))
+    return [text for part in plain if part and (text := criterion_text(part, lowercase_words))]
+
+
+def _parts(sentence: str) -> list[str]:
+    """A sentence, or its clauses where a semicolon joins independent ones: one decision each."""
+    parts = [part.strip() for part in sentence.split(";")]
+    if len(parts) == 1 or any(part.count("(") != part.count(")") for part in parts):
+        return [sentence]
+    whole = [part[0].upper() + part[1:] for part in parts if part and part[0].isascii()]
+    return [part for part in whole if not cues.is_dangling(part) and len(part.split()) >= 6]
+
+
 def criterion_text(sentence: str, lowercase_words: Collection[str] = ()) -> str | None:
     """Returns the criterion, or None when the rules can't say it in good English.
 
     lowercase_words: words that the paper writes in lower case, so that a sentence's first word may lose its capital.
     """
-    text = _shortened(sentence)
+    text = _shortened(_as_action(sentence, lowercase_words))
     if text is None or "?" in text or re.search(r"\b(?:us|my|I|ourselves)\b", text):
         return None
     match = _WE.match(text)
@@ -82,9 +111,26 @@ def criterion_text(sentence: str, lowercase_words: Collection[str] = ()) -> str 
     return (result[0].upper() if result[0].isascii() else result[0]) + result[1:] + "."
 
 
+def _as_action(sentence: str, lowercase_words: Collection[str]) -> str:
+    """What a section is said to do (clips.quotable), and what a figure is said to show, "we" do and report."""
+    first, _, rest = sentence.partition(" ")
+    if first.lower() in NOTED:
+        return f"We {verb_forms()['third'].get(first.lower(), first.lower())} {rest}"
+    if first in ("Show", "Shows"):
+        return f"We report {rest}"
+    if match := _SHOWN.match(sentence):
+        what = match.group("what")
+        small = what.split()[0] in _DETERMINERS or what.split()[0].lower() in lowercase_words or bool(re.match(r"[A-Z][a-z]+ed ", what))
+        return f"We report {what[0].lower() if small else what[0]}{what[1:]}{match.group('rest')}"
+    before, comma, clause = sentence.partition(", ")
+    if comma and cues.opens_action(sentence) and re.search(r"\b(?:this|(?:in|of|for|with|from|by) that|these|those|such)\b", before):
+        return re.sub(r"^(?:here, )?we\b", "We", clause)
+    return sentence
+
+
 def _shortened(sentence: str) -> str | None:
     """Without openings and pointers that mean nothing outside the paper, and without outcomes; None when too little is left."""
-    text = _LEADING.sub("", sentence.strip()).rstrip(".").strip()
+    text = _LEADING.sub("", _DATED.sub("", sentence.strip())).rstrip(".").strip()
     text = _IDEA.sub("We ", _POINTING.sub("", _OUTCOME_TAIL.sub("", text)))
     shorter = _PAST_REASON.sub("", re.sub(r"\s*\((?:i\.e\.|e\.g\.)[^()]*\)", "", text))
     if not shorter or (shorter != text and len(shorter.split()) < 5):
@@ -123,6 +169,8 @@ def _about_thing(text: str, lowercase_words: Collection[str]) -> str | None:
     if statement is None:
         return None
     first = statement.split()[0].strip("\"',")
+    if _OPENING.match(statement):
+        return statement
     if first in _DETERMINERS or (first.lower() in lowercase_words and first[:1].isupper() and first[1:].islower()):
         return f"In the plan, {statement[0].lower()}{statement[1:]}"
     return statement
@@ -160,6 +208,8 @@ def _coordinate(rest: str, kind: str) -> str:
 
     def conjugate(match: re.Match[str]) -> str:
         base, following = forms.get(match.group("verb")), match.group("next")
+        if base is None and match.group("verb") in verb_forms()["base"] and match.group("verb") not in AMBIGUOUS_NOUNS:
+            base = match.group("verb")  # "simulated ... and calculate"
         if base is None or match.group("verb") == "required":
             return match.group()
         if kind == "past":

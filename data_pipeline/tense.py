@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from papergym.data_pipeline.english import AMBIGUOUS_NOUNS, third_person, verb_forms
+from papergym.data_pipeline.english import AMBIGUOUS_NOUNS, past_forms, third_person, verb_forms
 from papergym.data_pipeline.words import words
 
 # Words that may stand behind a verb but not behind the noun that looks like it: "and test the", but "and test samples".
@@ -15,6 +15,7 @@ _OBJECT_STARTS = words("the a an each every their its all both two three four fi
 _BEFORE_NOUN = words(
     "the a an of in and or on to for with by from at as all its their per two three four five six seven eight nine ten each than"
 )
+_PLURALS = words("who which that people children data they we men women others")
 _NUMBERS = words("two three four five six seven eight nine ten")
 _FINITE = re.compile(r"\b(?:is|are|has|have|does|do|may|must|can|will|should)\b")
 _PRESENT_OF_BE = {"were": "are", "was": "is"}
@@ -49,7 +50,7 @@ def statement_in_present(text: str) -> str | None:
     changed = present(text)
     if changed is None:
         return None
-    result = _main_verb_in_present(changed)
+    result = changed if _singular_has_verb(changed) else _main_verb_in_present(changed)
     if result == changed and not _has_verb(changed):
         return None
     return None if was_past and _STRAY_PAST.search(result) else result
@@ -69,15 +70,22 @@ def _has_verb(text: str) -> bool:
     if _FINITE.search(text):
         return True
     forms = verb_forms()
-    if re.match(r"(?:The|A|An|Each|Every|One|No)\b", text):  # a singular subject: its verb ends in s and stands behind a noun
-        behind = pairwise(text.split()[1:16])
-        if any(word in forms["third"] and before.rstrip(",") not in _BEFORE_NOUN for before, word in behind):
-            return True
+    if _singular_has_verb(text):
+        return True
     for match in re.finditer(r"(?<=\s)([a-z][a-z-]+)(?=(?: ([\w.-]+))?)", text):
         base = forms["third"].get(match.group(1)) or forms["base"].get(match.group(1))
-        if base and (base not in AMBIGUOUS_NOUNS or follows_verb(match.group(2) or "")):
+        subject = text[: match.start()].split()[-1]
+        if base and (base not in AMBIGUOUS_NOUNS or (follows_verb(match.group(2) or "") and (_is_plural(subject) or subject in _PLURALS))):
             return True
     return False
+
+
+def _singular_has_verb(text: str) -> bool:
+    """Behind a singular subject the verb ends in s and stands behind a noun."""
+    if not re.match(r"(?:The|A|An|Each|Every|One|No)\b", text):
+        return False
+    third, behind = verb_forms()["third"], pairwise(re.findall(r"[\w.-]+,?", text)[1:16])
+    return any(word.rstrip(",") in third and before.rstrip(",") not in _BEFORE_NOUN for before, word in behind)
 
 
 def _main_verb_in_present(text: str) -> str:
@@ -88,14 +96,16 @@ def _main_verb_in_present(text: str) -> str:
         verb = match.group()
         if _FINITE.fullmatch(verb) or (forms["third"].get(verb) or forms["base"].get(verb) or "use") not in AMBIGUOUS_NOUNS:
             return text
-        base = forms["past"].get(verb)
-        if base is None or verb in forms["base"] or match.start() == 0:
-            continue
         following = text[match.end() :].split(maxsplit=1)[:1]
+        if verb in forms["third"] and following and following[0] in _OBJECT_STARTS:  # "shows an excess compared to"
+            return text
+        base = forms["past"].get(verb)
+        if base is None or verb in forms["base"] or match.start() == 0 or (verb != past_forms(base)[0] and verb.endswith("n")):
+            continue
         if has_other_verb and not (following and (following[0] in _OBJECT_STARTS or following[0].isdigit())):
             return text
         noun = text[: match.start()].split()[-1]
-        if noun.endswith("ly") or (noun in _BEFORE_NOUN and noun not in _NUMBERS):  # "in place of newly normalised histograms"
+        if noun.endswith("ly") or (noun.lower() in _BEFORE_NOUN and noun not in _NUMBERS):  # "in place of newly normalised histograms"
             continue
         singular = bool(re.match(r"(?:A|An|Each|Every|One)\b", text)) or not _is_plural(noun)
         return f"{text[: match.start()]}{third_person(base) if singular else base}{text[match.end() :]}"

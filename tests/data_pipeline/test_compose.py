@@ -63,5 +63,5 @@ def test_the_reference_is_the_papers_own_sentences_in_order():
 
 def test_neither_text_can_know_the_others_source():
     """By construction: the question takes goal and background and nothing of the rest, the reference the reverse."""
-    assert list(inspect.signature(question).parameters) == ["goal", "background", "abbreviations"]
+    assert list(inspect.signature(question).parameters) == ["goal", "background", "abbreviations", "names"]
     assert list(inspect.signature(reference).parameters) == ["method", "experiment"]

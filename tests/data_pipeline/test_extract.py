@@ -8,6 +8,7 @@ import pytest
 
 from papergym.data_pipeline import cues
 from papergym.data_pipeline.abbreviations import find_abbreviations, spell_out
+from papergym.data_pipeline.compose import question
 from papergym.data_pipeline.extract import extract_stages
 from papergym.data_pipeline.latex import load_paper
 from papergym.data_pipeline.math_text import DISPLAY, HOLE
@@ -114,6 +115,7 @@ def test_nothing_to_quote_gives_empty_stages(stages):
         ("Results and discussion", "results"),
         ("Experimental results", "results"), ("Our approach", "method"), ("Empirical strategy", "method"), ("Data", "experiment"),
         ("Conclusions", "skip"), ("Acknowledgements", "skip"), ("Data and code availability", "skip"), ("Bananas", None),
+        ("Design of the experiments", "experiment"), ("Study design", "experiment"), ("Design of the estimator", "method"),
     ],
 )  # fmt: skip
 def test_titles_tell_roles(title, role):
@@ -136,6 +138,29 @@ def test_titles_tell_roles(title, role):
 )
 def test_outcomes_are_told_from_decisions(sentence, result):
     assert cues.is_result(sentence) is result
+
+
+def test_a_starred_heading_and_a_placebo_are_experiment(stages):
+    got = stages(
+        SECTIONED.replace(r"\section{Experiments}", r"\subsection*{Design of the experiments}").replace(
+            "This removes the tide.", "As a placebo, we mount twelve tubes without any holes at gauges on still lakes."
+        )
+    )
+    assert {s.section for s in got.experiment} == {"Method", "Design of the experiments"}
+    assert sum("placebo" in s.text for s in got.experiment) == 1 and not any("placebo" in s.text for s in got.method)
+
+
+def test_a_system_is_its_own_aim_and_is_not_named(stages):
+    system = r"""\documentclass{article}\begin{document}\title{RodLib: rods in code}
+\begin{abstract}RodLib is an open source library for the simulation of long rods written in Lisp.\end{abstract}
+\section{Introduction} Rods are simulated in many fields and every group writes its own code. This paper presents RodLib.
+\section{Design} RodLib uses a tree of boxes, so that only neighbours are compared.\end{document}"""
+    got = stages(system)
+    assert got.names == {"RodLib": "library"}
+    assert question(got.goal, got.background, got.abbreviations, got.names).startswith(
+        "Rods are simulated in many fields and every group writes its own code. What is wanted is an open source library "
+        "for the simulation of long rods. How would you go about it?"
+    )
 
 
 def test_dangling_openings_are_seen_and_expletives_are_not():
@@ -174,7 +199,8 @@ def check_faithful(folder):
         texts[section.title] = texts.get(section.title, "") + "\n\n" + plain_text(section.text, paper.macros)
     for stage in (got.goal, got.background, got.method, got.experiment):
         for sentence in stage:
-            assert sentence.text[:-1] in texts[sentence.section], sentence
+            text, source = sentence.text[1:-1], texts[sentence.section]  # a clip may begin inside its sentence: "Section 4 validates ..."
+            assert text in source, sentence
             assert HOLE not in sentence.text and DISPLAY not in sentence.text
             assert len(split_sentences(sentence.text)) == 1
     return got
