@@ -307,7 +307,9 @@ def opens_action(sentence: str) -> bool:
 
 def leans_back(sentence: str) -> bool:
     """Needs the sentence before it: dangling, or tied to it by a connective."""
-    return is_dangling(sentence) or bool(_CONNECTIVE.match(sentence) or re.search(r"\b(?:that|whether|how) such an? \w", sentence))
+    return is_dangling(sentence) or bool(
+        _CONNECTIVE.match(sentence) or re.search(r"\b(?:that|whether|how) such (?!as\b|that\b)\w", sentence)
+    )
 
 
 def is_result(sentence: str) -> bool:

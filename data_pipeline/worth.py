@@ -130,7 +130,7 @@ def is_readable(text: str, question: str) -> bool:
         and cues.is_whole(text)
         and not cues.is_result(text)
         and cues.symbol_share(text) < 0.09
-        and symbols(body, question) <= 3
+        and symbols(body, question) <= 2
         and not _names_stranger(body, question)
     )
 

@@ -175,6 +175,11 @@ def test_dangling_openings_are_seen_and_expletives_are_not():
         assert not cues.is_dangling(sentence)
 
 
+def test_such_things_were_spoken_of_before():
+    assert cues.leans_back("It was hypothesized that such an aggregate could form in a coma.")
+    assert not cues.leans_back("It was hypothesized that grains such as these form in a coma.")
+
+
 def test_a_tie_to_the_sentence_before_may_be_cut_only_where_the_rest_stands_alone():
     assert cues.opens_action("To do so, we run a thousand simulations.")
     assert cues.opens_action("The key idea is to split the rate.")
