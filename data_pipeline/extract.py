@@ -207,17 +207,14 @@ def _design(candidates: list[Candidate], topic: set[str], names: Mapping[str, st
 
     def score(candidate: Candidate) -> float:
         text = candidate.text
-        value = (
-            1.5 * bool(cues.RATIONALE.search(text))
-            + 2.0 * (cues.is_action(text) or text.split()[0] in names)
-            - 0.8 * len(cues.GENERIC.findall(text))
-        )
+        acts = cues.is_action(text) or text.split()[0] in names
+        value = 1.5 * bool(cues.RATIONALE.search(text)) + 2.0 * acts - 0.8 * len(cues.GENERIC.findall(text))
         value += 0.7 * bool(
             re.search(r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|half|third|each|every)\b", text)
         )
         value += 0.5 * bool(cues.EXPERIMENT_CUE.search(text)) - 10 * cues.symbol_share(text) - max(0, len(text.split()) - 38) / 15
         value -= 0.6 * symbols(text, "") + 0.8 * is_setting(text)
-        value += 1.5 * any(is_readable(criterion, "") for criterion in criteria_of(text, names))  # a plan that can be judged
+        value += 1.5 * (acts and any(is_readable(criterion, "") for criterion in criteria_of(text, names)))  # it can be judged
         return value - 1.0 * candidate.reported
 
     usable = [
