@@ -79,20 +79,6 @@ def contract(weights: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> No
         out.addmm_(weights[:, columns], tile)
 
 
-def row_argmax(values: torch.Tensor) -> torch.Tensor:
-    """First index of each row's maximum, [R] for values [R, V]: tile maxima first, which vectorise; torch.argmax on a CPU does not."""
-    columns = values.shape[1]
-    tile = 512
-    if columns < 4 * tile:
-        return values.argmax(-1)
-    whole = columns // tile * tile
-    maxima = values[:, :whole].unflatten(-1, (-1, tile)).amax(-1)
-    if whole < columns:
-        maxima = torch.cat((maxima, values[:, whole:].amax(-1, keepdim=True)), -1)
-    start = maxima.argmax(-1).mul_(tile).clamp_(max=columns - tile)[:, None]
-    return (start + values.gather(-1, start + torch.arange(tile, device=values.device)).argmax(-1, keepdim=True)).squeeze(-1)
-
-
 def same_matrix(first: torch.Tensor, second: torch.Tensor) -> bool:
     """True if both names mean the same elements in memory, so that one read serves both."""
     layout = (first.data_ptr(), first.shape, first.stride(), first.dtype)

@@ -21,13 +21,12 @@ from papergym.kernels.projection import (
     contract,
     exact_products,
     project,
-    row_argmax,
     row_chunks,
     same_matrix,
 )
+from papergym.kernels.rows import BLOCK_BYTES, negative_entropy_, normalise_, row_argmax, row_blocks
 
-BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
-TEMPORARIES = 8  # of that size, alive at once
+TEMPORARIES = 8  # of BLOCK_BYTES, alive at once
 CPU_WORKSPACE_BYTES = 192 << 20  # more makes no GEMM faster there, and the system must first clear every page of it
 
 
@@ -60,6 +59,8 @@ class _LinearJsd(torch.autograd.Function):
                 _row_pass(logits, options, hidden_gradient, results.at(chunk))
                 if gradient is not None:
                     contract(logits[0], student_head, out=gradient[chunk])
+        results.entropy.neg_()
+        results.teacher_entropy.neg_()
         if gradient is not None:
             gradient.div_(options.temperature)
         ctx.options = options
@@ -145,47 +146,37 @@ def _chunks(
 
 def _row_pass(logits: torch.Tensor, options: JsdOptions, gradient: bool, results: _RowResults) -> None:
     """Fills the results of R rows; if asked, overwrites the student's half of the logits [2, R, V] by temperature · dD/d(raw logit)."""
-    rows, vocabulary = logits.shape[1:]
-    step = max(2, BLOCK_BYTES // (vocabulary * logits.dtype.itemsize))
-    for start in range(0, rows, step):
-        block = slice(start, min(start + step, rows))
+    for block in row_blocks(logits[0]):
         _block_pass(logits[0, block], logits[1, block], options, gradient, results.at(block))
 
 
 def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, options: JsdOptions, gradient: bool, out: _RowResults) -> None:
     """One block of rows [r, V], all of it in cache."""
-    if options.temperature != 1:
-        student_logits.mul_(1 / options.temperature)
-        teacher_logits.mul_(1 / options.temperature)
-    student, teacher = torch.log_softmax(student_logits, -1), torch.log_softmax(teacher_logits, -1)
+    student, student_probs = normalise_(student_logits, options.temperature)
+    teacher, teacher_probs = normalise_(teacher_logits, options.temperature)
     value, derivative = options.divergence.entries(student, teacher, options.beta)
-    student_probs, teacher_probs = torch.exp(student, out=student_logits), torch.exp(teacher, out=teacher_logits)
+    balance = options.divergence.balance(options.beta) if options.element_clip is None else 0.0
+    if balance:  # exponentials of the rounded log-probs: it is their normalisation that needs the balance
+        value = value.add(student.exp().sub_(teacher.exp()), alpha=balance)
 
     top = row_argmax(teacher)
     torch.eq(student.gather(-1, top[:, None]).squeeze(-1), student.amax(-1), out=out.top1_agree)
-    _entropy(student, student_probs, out.entropy)
-    _entropy(teacher, teacher_probs, out.teacher_entropy)
+    negative_entropy_(student, student_probs, out=out.entropy)
+    negative_entropy_(teacher, teacher_probs, out=out.teacher_entropy)
 
     if options.element_clip is not None:
-        cut = value > options.element_clip
-        torch.sum(cut, -1, out=out.clipped)
-        derivative = derivative * cut.logical_not()
-        value.clamp_(max=options.element_clip)
+        kept = torch.le(value, options.element_clip, out=torch.empty_like(value))  # 0 or 1; a float mask vectorises, a bool one does not
+        out.clipped.copy_(value.shape[-1] - kept.sum(-1))
+        value = value.clamp(max=options.element_clip)
+        largest = torch.finfo(value.dtype).max
+        derivative = kept.mul_(derivative.clamp(-largest, largest))  # a cut term may have an infinite derivative
     else:
         out.clipped.zero_()
-        balance = options.divergence.balance(options.beta)
-        if balance:
-            value.add_(teacher_probs.sub_(student_probs), alpha=-balance)
     torch.sum(value, -1, out=out.divergence)
     if gradient:
-        total = derivative.sum(-1, keepdim=True)  # G
+        # G, over Σ q so that the gradient sums to 0 in spite of rounding: where all g_j/q_j nearly agree, all of it hangs on that.
+        total = derivative.sum(-1, keepdim=True).div_(student_probs.sum(-1, keepdim=True))
         torch.addcmul(derivative, student_probs, total, value=-1, out=student_logits)
-
-
-def _entropy(logprobs: torch.Tensor, probs: torch.Tensor, out: torch.Tensor) -> None:
-    """−Σ q log q. Overwrites the log-probabilities. A column of −inf counts 0."""
-    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=out)
-    out.neg_()
 
 
 def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, options: JsdOptions) -> torch.Tensor:

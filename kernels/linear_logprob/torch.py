@@ -13,10 +13,10 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from papergym.kernels.linear_logprob import LogprobOutput
 from papergym.kernels.projection import accumulation_dtype, contract, exact_products, project, row_chunks
+from papergym.kernels.rows import BLOCK_BYTES, negative_entropy_, normalise_, row_blocks
 
 WORKSPACE_BYTES = 128 << 20  # beside inputs, gradients and [N] outputs
-BLOCK_BYTES = 2 << 20  # of one [r, V] temporary
-TEMPORARIES = 3  # of that size, alive at once
+TEMPORARIES = 2  # of BLOCK_BYTES, alive at once
 
 
 def linear_logprob(
@@ -35,12 +35,11 @@ class _LinearLogprob(torch.autograd.Function):
         logprob, entropy = (torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device) for _ in range(2))
         with exact_products(hidden, head):
             for chunk, logits, _ in _chunks(hidden, head, workspace_bytes):
-                for block in _blocks(logits):
+                for block in row_blocks(logits):
                     rows = slice(chunk.start + block.start, chunk.start + block.stop)
-                    logprobs = _logprobs(logits[block], temperature)
+                    logprobs, probs = normalise_(logits[block], temperature)
                     logprob[rows] = logprobs.gather(-1, targets[rows, None]).squeeze(-1)
-                    probs = torch.exp(logprobs, out=logits[block])
-                    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=entropy[rows])
+                    negative_entropy_(logprobs, probs, out=entropy[rows])
         entropy.neg_()
         ctx.save_for_backward(hidden, head, targets, entropy)
         return logprob, entropy
@@ -57,31 +56,25 @@ class _LinearLogprob(torch.autograd.Function):
         head_gradient = torch.zeros(head.shape, dtype=dtype, device=head.device) if needs_head else None
         with exact_products(hidden, head):
             for chunk, logits, hidden_rows in _chunks(hidden, head, ctx.workspace_bytes):
-                for block in _blocks(logits):
+                for block in row_blocks(logits):
                     rows = slice(chunk.start + block.start, chunk.start + block.stop)
-                    logprobs = _logprobs(logits[block], ctx.temperature)
-                    probs = torch.exp(logprobs, out=logits[block])
-                    if entropy_weight is not None:
-                        factor = logprobs.clamp_(min=-1e4).add_(entropy[rows, None]).mul_(entropy_weight[rows, None])
-                        probs.mul_(factor if logprob_weight is None else factor.add_(logprob_weight[rows, None])).neg_()
-                    else:
-                        probs.mul_(logprob_weight[rows, None]).neg_()
-                    if logprob_weight is not None:
-                        probs.scatter_add_(-1, targets[rows, None], logprob_weight[rows, None])
+                    _logit_gradient_(
+                        logits[block],
+                        ctx.temperature,
+                        targets[rows, None],
+                        None if logprob_weight is None else logprob_weight[rows, None],
+                        None if entropy_weight is None else entropy_weight[rows, None],
+                        entropy[rows, None],
+                    )
                 if hidden_gradient is not None:
                     contract(logits, head, out=hidden_gradient[chunk])
                 if head_gradient is not None:
                     head_gradient.addmm_(logits.T, hidden_rows)
-        return (
-            *(_finish(gradient, like, ctx.temperature) for gradient, like in ((hidden_gradient, hidden), (head_gradient, head))),
-            None,
-            None,
-            None,
+        hidden_gradient, head_gradient = (
+            None if gradient is None else gradient.div_(ctx.temperature).to(like.dtype)
+            for gradient, like in ((hidden_gradient, hidden), (head_gradient, head))
         )
-
-
-def _finish(gradient: torch.Tensor | None, like: torch.Tensor, temperature: float) -> torch.Tensor | None:
-    return None if gradient is None else gradient.div_(temperature).to(like.dtype)
+        return hidden_gradient, head_gradient, None, None, None
 
 
 def _chunks(hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
@@ -98,12 +91,21 @@ def _chunks(hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int) -> I
         yield chunk, logits, hidden_rows
 
 
-def _blocks(logits: torch.Tensor) -> Iterator[slice]:
-    rows, vocabulary = logits.shape
-    step = max(2, BLOCK_BYTES // (vocabulary * logits.dtype.itemsize))
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
-
-
-def _logprobs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    return torch.log_softmax(logits if temperature == 1 else logits.mul_(1 / temperature), -1)
+def _logit_gradient_(
+    logits: torch.Tensor,
+    temperature: float,
+    targets: torch.Tensor,
+    logprob_weight: torch.Tensor | None,
+    entropy_weight: torch.Tensor | None,
+    entropy: torch.Tensor,
+) -> None:
+    """Overwrites raw logits [r, V] by the gradient of the scaled ones; everything else is [r, 1]."""
+    logprobs, probs = normalise_(logits, temperature)
+    if entropy_weight is None:
+        torch.mul(probs, logprob_weight, out=logits)
+    else:
+        factor = logprobs.clamp_(min=-1e4).add_(entropy).mul_(entropy_weight)
+        (factor if logprob_weight is None else factor.add_(logprob_weight)).mul_(probs)
+    logits.neg_()
+    if logprob_weight is not None:
+        logits.scatter_add_(-1, targets, logprob_weight)

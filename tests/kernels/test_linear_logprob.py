@@ -48,7 +48,7 @@ def test_every_pair_of_settings(backend, combination, check_bars, expected_logpr
     floor = 5e-3 if dtype == torch.bfloat16 else floor
     saturated = 2**-24 * (a.abs() + b.abs()) / temperature * head.detach().norm(dim=1).max()  # 1 − q where q rounds to 1
     check_bars("hidden gradient", hidden.grad, exact[2], plain[2], floor, saturated.double())
-    check_bars("head gradient", head.grad, exact[3], plain[3], floor, tokens=False)
+    check_bars("head gradient", head.grad, exact[3], plain[3], floor, per_token=False)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
