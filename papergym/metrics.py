@@ -1,5 +1,6 @@
 """Training metrics as JSON lines and TensorBoard events, cut back to the checkpoint on resume so that no step is written twice."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,5 @@ def _records_until(path: Path, last_step: int) -> list[dict[str, Any]]:
     """Records up to a step. A kill can only cut the last line, and what it cuts lies after the checkpoint."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        path.write_bytes(whole)
+    os.truncate(path, len(whole))
     return [record for _, record in read_jsonl(path) if record["step"] <= last_step]
