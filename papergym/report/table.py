@@ -63,27 +63,34 @@ def write_table(run_dir: str | Path) -> list[dict[str, Any]]:
 
 
 def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None:
-    """Prints the table to a rich console (a fresh one on stdout by default)."""
+    """Prints the table to a rich console (a fresh one on stdout by default), narrow enough for 80 columns."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    out = Table(caption="95 % intervals: bootstrap over environments; differences are paired within environments", title_justify="left")
-    out.add_column("row")
-    for heading in ("environments", "answers", "reward", "difference to base", "tokens", "truncated", "unscored"):
-        out.add_column(heading, justify="right")
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, caption=_caption(table), caption_justify="left")
+    out.add_column("row", no_wrap=True)
+    for heading in ("reward", "difference to base", "tokens", "cut", "unscored"):
+        out.add_column(heading, justify="right", no_wrap=True)
     for row in table:
         out.add_row(
             row["row"],
-            str(row["environments"]),
-            str(row["samples"]),
             format_estimate(row["reward"]),
             format_estimate(row["difference"], "{:+.3f}"),
-            format_estimate(row["tokens"], "{:.0f}"),
-            f"{row['truncated']:.1%}",
+            "–" if row["tokens"]["mean"] is None else f"{row['tokens']['mean']:.0f}",
+            f"{row['truncated']:.0%}",
             str(row["unscored"]),
             style="bold" if row["difference"] and row["difference"]["low"] is not None and row["difference"]["low"] > 0 else None,
         )
     (console or Console()).print(out)
+
+
+def _caption(table: Sequence[Mapping[str, Any]]) -> str:
+    counts = {f"{row['environments']} environments, {row['samples']} answers" for row in table}
+    return (
+        f"Held out: {' or '.join(sorted(counts))} a row. Brackets: 95 % intervals, bootstrap over environments; differences are paired "
+        "within environments. Cut: share of answers that reached the token limit."
+    )
 
 
 def format_estimate(value: Mapping[str, Any] | None, number: str = "{:.3f}") -> str:
