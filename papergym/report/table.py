@@ -68,7 +68,7 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
     from rich.console import Console
     from rich.table import Table
 
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, caption=_caption(table), caption_justify="left")
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=_caption(table), caption_justify="left")
     out.add_column("row", no_wrap=True)
     for heading in ("reward", "difference to base", "tokens", "cut", "unscored"):
         out.add_column(heading, justify="right", no_wrap=True)
