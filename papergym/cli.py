@@ -62,8 +62,14 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
 def eval(**options: Any) -> None:
     """Answer held-out environments and score the answers: mean rubric reward with a bootstrap 95 % interval, and lengths."""
     from papergym.recipes import evaluate_model
+    from papergym.report.table import format_estimate
 
-    evaluate_model(**options)
+    summary = evaluate_model(**options)
+    click.echo(
+        f"reward {format_estimate(summary['reward'])} over {summary['environments']} environments, "
+        f"tokens {format_estimate(summary['tokens'], '{:.0f}')}, truncated {summary['truncated']:.0%}, "
+        f"without an answer {summary['unanswered']}, unscored {summary['unscored']}"
+    )
 
 
 @main.command()

@@ -105,3 +105,12 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, tiny_policy, environ
     assert "adapter_model.safetensors" in line or str(adapter) in line, line
     line = refused(command, [*arguments, "--resume", "--set", "run.steps=2", "lora.rank=8"])
     assert "lora.rank was 4" in line, line
+
+
+def test_eval_prints_the_reward_with_its_interval(tmp_path, tiny_policy, environments):
+    write_environments(tmp_path / "e.jsonl", environments)
+    files = ["--model", str(tiny_policy), "--environments", str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "row")]
+    result = CliRunner().invoke(main, ["eval", *files, "--samples", "2", "--max-tokens", "4", "--dtype", "float32"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "row.json").read_text())
+    assert f"reward {summary['reward']['mean']:.3f} [" in result.stdout and "over 3 environments" in result.stdout
