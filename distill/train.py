@@ -129,7 +129,7 @@ class Opsd:
 
 def run(config: OpsdConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config)
+    policy = load_policy(config, resume)
     return train(config, policy, Opsd(config, policy), "OPSD", resume)
 
 

@@ -20,8 +20,10 @@ def load_model(path: str | Path, *, dtype: torch.dtype = torch.bfloat16, device:
     """Loads a model in evaluation mode, every parameter trainable.
 
     path: a Hugging Face directory (config.json with model.safetensors or its shards), a .gguf file, or "smollm2-135m".
-    Names and shapes are checked before a weight is read. Raises InputError naming the file, and the tensor or field.
+    Names and shapes are checked before a weight is read. Raises InputError naming the file, and the tensor or field, or a device that
+    this machine hasn't got.
     """
+    _check_device(device)
     path = resolve_model_path(path)
     if path.is_dir():
         config, tensors = read_config(path), _list_checkpoint(path)
@@ -41,6 +43,15 @@ def load_model(path: str | Path, *, dtype: torch.dtype = torch.bfloat16, device:
     model = model.to(dtype).to_empty(device=device)
     fill_parameters(model, found)
     return model.eval()
+
+
+def _check_device(device: str | torch.device) -> None:
+    """Tries the device with one number, so that its absence is said in a sentence before minutes of loading."""
+    try:
+        torch.empty(1, device=device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {str(device)!r} can't be used here ({reason}); choose another, such as cpu") from error
 
 
 def save_model(model: CausalLM, directory: str | Path) -> None:

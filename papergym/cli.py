@@ -47,6 +47,23 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
 
 
 @main.command()
+@click.argument("environments", type=PATH)
+@click.option("--train", type=PATH, required=True, help="where to write the environments to train on")
+@click.option("--heldout", type=PATH, required=True, help="where to write the others")
+@click.option("--share", default=1 / 3, show_default="1/3", type=click.FloatRange(0.0, 1.0), help="of the papers to hold out")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+def split(environments: Path, train: Path, heldout: Path, share: float, seed: int) -> None:
+    """Split ENVIRONMENTS by paper. An environment whose `split` is "train" or "heldout" already keeps its side."""
+    from papergym.data_pipeline.split import split_environments
+    from papergym.environment import read_environments, write_environments
+
+    sides = split_environments(read_environments(environments), share, seed)
+    for path, side in zip((train, heldout), sides, strict=True):
+        write_environments(path, side)
+        click.echo(f"{len(side)} environments in {path}")
+
+
+@main.command()
 @click.option("--model", "model_path", required=True, help='Hugging Face directory, .gguf or "smollm2-135m"')
 @click.option("--adapter", type=PATH, default=None, help="a LoRA adapter in PEFT layout")
 @click.option("--environments", type=PATH, required=True, help="held-out environments, JSON lines")

@@ -18,10 +18,13 @@ def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -
 
     Nested dataclasses are tables. Raises InputError that names the key, the value and what is allowed, FileNotFoundError.
     """
+    overrides = tuple(overrides)
+    values = read_values(path, overrides)
     try:
-        return from_mapping(cls, read_values(path, overrides))
+        return from_mapping(cls, values)
     except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        where = f"{path} with --set {' '.join(overrides)}" if overrides else str(path)
+        raise InputError(f"{where}: {error}") from error
 
 
 def read_values(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
@@ -97,6 +100,8 @@ def _matches(value: Any, hint: Any) -> bool:
     origin = get_origin(hint)
     if hint is Any:
         return True
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, Mapping)
     if origin is Literal:
         return value in get_args(hint)
     if origin in (tuple, list):

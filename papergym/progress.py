@@ -19,8 +19,9 @@ class Bar:
         self._done, self._note, self._started, self._printed = 0, "", time.monotonic(), 0.0
         self._task = progress.add_task(description, total=total, note="") if progress else None
 
-    def advance(self, count: int = 1) -> None:
+    def advance(self, count: int = 1, note: str | None = None) -> None:
         self._done += count
+        self._note = self._note if note is None else note
         self._show()
 
     def note(self, text: str) -> None:

@@ -53,6 +53,7 @@ class DemoConfig:
 
 def run_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence[str] = ()) -> None:
     """The whole path: environments from papers, the base model's evaluation, OPSD, GRPO from there, evaluations, table and report."""
+    from papergym.data_pipeline.collection import list_papers
     from papergym.distill.train import OpsdConfig
     from papergym.distill.train import run as train_opsd
     from papergym.report import write_report
@@ -69,34 +70,37 @@ def run_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence
     opsd = from_mapping(OpsdConfig, _stage(config, config.opsd, run_dir / "opsd", adapter=None), prefix="opsd.")
     grpo = from_mapping(GrpoConfig, _stage(config, config.grpo, run_dir / "grpo", adapter=opsd_adapter), prefix="grpo.")
     with run_lock(run_dir):
+        sources = list_papers(papers)
         _write_run_file(run_dir, papers, config, ["opsd", "grpo"])
-        console.rule(f"1/4  environments from {papers}")
-        prepare_environments(papers, run_dir / "environments", config.heldout_share, config.seed)
-        console.rule(f"2/4  OPSD: the base model learns from itself with the rubric in its prompt ({opsd.run.steps} steps)")
+        console.rule(f"1/5  environments from {len(sources)} papers of {papers}")
+        prepare_environments(sources, run_dir / "environments", config.heldout_share, config.seed)
+        console.rule("2/5  the base model answers the held-out environments")
         _evaluate_row(config, run_dir, "base", None)
+        console.rule(f"3/5  OPSD, {opsd.run.steps} steps: the model learns from itself with the rubric in its prompt")
         if not opsd_adapter.exists():
             train_opsd(opsd, resume=True)
         _evaluate_row(config, run_dir, "opsd", opsd_adapter)
-        console.rule(f"3/4  GRPO: the rubric as reward ({grpo.run.steps} steps)")
+        console.rule(f"4/5  GRPO, {grpo.run.steps} steps: the rubric as reward")
         if not grpo_adapter.exists():
             train_grpo(grpo, resume=True)
         _evaluate_row(config, run_dir, "grpo", grpo_adapter)
-        console.rule("4/4  table and report")
+        console.rule("5/5  table and report")
         table = write_table(run_dir)
         path = write_report(run_dir)
     print_table(table)
     print(f"{time.monotonic() - started:.0f} s in this call\n{path}")
 
 
-def prepare_environments(papers: Path, directory: Path, heldout_share: float, seed: int) -> tuple[list[Environment], list[Environment]]:
-    """Builds environments from a folder of papers and writes directory/{all,train,heldout}.jsonl, unless they are there already."""
+def prepare_environments(
+    papers: Sequence[Path], directory: Path, heldout_share: float, seed: int
+) -> tuple[list[Environment], list[Environment]]:
+    """Builds environments from papers and writes directory/{all,train,heldout}.jsonl, unless they are there already."""
     from papergym.data_pipeline.build import build
-    from papergym.data_pipeline.collection import list_papers
     from papergym.data_pipeline.split import split_environments
 
     train_path, heldout_path = directory / "train.jsonl", directory / "heldout.jsonl"
     if not heldout_path.exists():  # written last
-        summary = build(list_papers(papers), directory / "all.jsonl", rejects=directory / "rejects.jsonl")
+        summary = build(papers, directory / "all.jsonl", rejects=directory / "rejects.jsonl")
         print(f"{summary.environments} environments, {summary.rejected} papers rejected", file=sys.stderr)
         train, heldout = split_environments(read_environments(directory / "all.jsonl"), heldout_share, seed)
         write_environments(train_path, train)

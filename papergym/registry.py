@@ -25,6 +25,8 @@ def resolve(kind: str, name: str, builtins: Mapping[str, Any]) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
             raise
-        raise InputError(f"{kind} {name!r}: no module named {error.name!r} can be imported") from error
+        raise InputError(
+            f"{kind} {name!r}: no module named {error.name!r} can be imported; install it or name its folder in PYTHONPATH"
+        ) from error
     except AttributeError as error:
         raise InputError(f"{kind} {name!r}: module {module_name!r} has no attribute {attribute!r}") from error

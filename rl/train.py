@@ -214,7 +214,7 @@ def _record(sample: GradedRollout, score: Scored) -> dict[str, Any]:
 
 def run(config: GrpoConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config)
+    policy = load_policy(config, resume)
     return train(config, policy, Grpo(config, policy), "GRPO", resume)
 
 

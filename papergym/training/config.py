@@ -87,7 +87,7 @@ class TrainingConfig:
     run: RunTable
     model: ModelTable
     data: DataTable
-    lora: LoraConfig = field(default_factory=lambda: LoraConfig(rank=64, alpha=128))
+    lora: LoraConfig | None = None  # of a fresh adapter, LoraConfig() by default; must agree with model.adapter where both are given
     optim: OptimTable = field(default_factory=OptimTable)
 
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -22,7 +22,7 @@ from papergym.config import to_mapping
 from papergym.errors import InputError
 from papergym.files import write_json
 from papergym.metrics import JsonLines, MetricsWriter
-from papergym.model.lora import adapter_state_dict, apply_lora, load_adapter, lora_parameters, save_adapter
+from papergym.model.lora import LoraConfig, adapter_state_dict, apply_lora, load_adapter, lora_config, lora_parameters, save_adapter
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
 from papergym.progress import progress_bar
@@ -75,18 +75,23 @@ class Phases:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def load_policy(config: TrainingConfig) -> Policy:
-    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it."""
+def load_policy(config: TrainingConfig, resume: bool = False) -> Policy:
+    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it; after a look at run.dir, see train."""
     table: ModelTable = config.model
+    _check_directory(Path(config.run.dir), resume)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this trainer runs in one process, launch it with one")
     model = load_model(table.path, dtype=DTYPES[table.dtype], device=table.device)
     model.activation_checkpointing = table.checkpoint_activations
     torch.manual_seed(derive_seed(config.run.seed, 0))
     if table.adapter is None:
-        apply_lora(model, config.lora)
+        apply_lora(model, config.lora or LoraConfig())
     else:
         load_adapter(model, table.adapter)
+        if config.lora is not None and replace(config.lora, dropout=0.0) != replace(lora_config(model), dropout=0.0):
+            raise InputError(
+                f"{table.adapter}: this adapter is {lora_config(model)}, and the [lora] table asks for {config.lora}; leave it out"
+            )
     return Policy(model, Tokenizer(table.path))
 
 
@@ -112,8 +117,7 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
                 metrics.write(step, time.time(), values)
                 if step % config.run.checkpoint_every == 0 or step == config.run.steps:
                     _save(directory, step, config, policy, optimizer)
-                bar.note(" ".join(f"{name} {values[name]:.3f}" for name in ("loss", "divergence", "reward/mean") if name in values))
-                bar.advance()
+                bar.advance(note=" ".join(f"{name} {values[name]:.3f}" for name in ("divergence", "reward/mean", "loss") if name in values))
         metrics.close()
         rollouts.close()
         return _write_adapter(directory, policy)
@@ -170,13 +174,17 @@ def run_lock(directory: Path) -> Iterator[IO[bytes]]:
 
 def _prepare(directory: Path, config: TrainingConfig, resume: bool) -> int:
     """Returns the step to continue after, 0 for a fresh run, and writes the configuration down."""
+    _check_directory(directory, resume)
     checkpoint = latest_checkpoint(directory / "checkpoints")
-    if not resume and (checkpoint is not None or (directory / "metrics.jsonl").exists()):
-        raise InputError(f"{directory}: already holds a run; add --resume to continue it or choose another run.dir")
     if checkpoint is None:
         shutil.rmtree(directory / "tensorboard", ignore_errors=True)
     write_json(directory / "config.json", to_mapping(config))
     return int(checkpoint.name.removeprefix("step_")) if checkpoint else 0
+
+
+def _check_directory(directory: Path, resume: bool) -> None:
+    if not resume and (latest_checkpoint(directory / "checkpoints") is not None or (directory / "metrics.jsonl").exists()):
+        raise InputError(f"{directory}: already holds a run; add --resume to continue it or choose another run.dir")
 
 
 def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
@@ -184,6 +192,7 @@ def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
     settings = to_mapping(config)
     for name in ("dir", "checkpoint_every", "keep_checkpoints", *(["steps"] if config.optim.schedule == "constant" else [])):
         del settings["run"][name]
+    settings["lora"] = to_mapping(lora_config(policy.model))
     identity = {f"{table}.{key}": value for table, values in settings.items() for key, value in values.items()}
     identity["model configuration"] = to_mapping(policy.model.config)
     return _plain(identity)

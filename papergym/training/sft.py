@@ -91,7 +91,7 @@ class Sft:
 
 def run(config: SftConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config)
+    policy = load_policy(config, resume)
     return train(config, policy, Sft(config, policy), "SFT", resume)
 
 

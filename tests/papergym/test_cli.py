@@ -114,3 +114,22 @@ def test_eval_prints_the_reward_with_its_interval(tmp_path, tiny_policy, environ
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "row.json").read_text())
     assert f"reward {summary['reward']['mean']:.3f} [" in result.stdout and "over 3 environments" in result.stdout
+
+
+def test_split_and_devices(tmp_path, tiny_policy, environments):
+    write_environments(tmp_path / "all.jsonl", environments)
+    sides = [tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"]
+    result = CliRunner().invoke(main, ["split", str(tmp_path / "all.jsonl"), "--train", str(sides[0]), "--heldout", str(sides[1])])
+    assert result.exit_code == 0, result.output
+    ids = [json.loads(line)["id"] for side in sides for line in side.read_text().splitlines()]
+    assert sorted(ids) == [environment.id for environment in environments]
+    arguments = ["eval", "--model", tiny_policy, "--environments", sides[1], "--out", tmp_path / "row", "--device", "warp"]
+    assert "device 'warp'" in refused(main, arguments)
+
+
+def test_a_lora_table_must_agree_with_the_adapter(tmp_path, tiny_policy, environments):
+    command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
+    assert CliRunner().invoke(command, [str(a) for a in arguments]).exit_code == 0
+    again = ["--set", f"run.dir={tmp_path / 'next'}", f"model.adapter={tmp_path / 'run' / 'adapter'}"]
+    assert "rank=4" in refused(command, [*arguments, *again, "lora.rank=8"])
+    assert CliRunner().invoke(command, [str(a) for a in [*arguments, *again]]).exit_code == 0

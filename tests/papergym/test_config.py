@@ -20,12 +20,20 @@ class Recipe:
     optim: Optim = field(default_factory=Optim)
     targets: tuple[str, ...] = ("q_proj",)
     name: str | None = None
+    warm: Optim | None = None
 
 
 def write(tmp_path, text):
     path = tmp_path / "recipe.toml"
     path.write_text(text)
     return path
+
+
+def test_an_optional_table(tmp_path):
+    assert load_config(Recipe, write(tmp_path, "steps = 1")).warm is None
+    assert load_config(Recipe, write(tmp_path, "steps = 1\n[warm]\nlr = 3"), ["warm.clip=2"]).warm == Optim(3.0, clip=2.0)
+    with pytest.raises(InputError, match=r"'warm\.rate'"):
+        load_config(Recipe, write(tmp_path, "steps = 1\n[warm]\nrate = 3"))
 
 
 def test_toml_and_overrides_become_the_dataclass(tmp_path):
