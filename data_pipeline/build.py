@@ -62,14 +62,14 @@ def build(
     rejected: list[dict[str, str]] = []
     with progress_bar("papers", len(paths)) as bar:
         for paper in paths:
-            bar.note(paper.name)
+            bar.note(printable(paper.name))
             try:
                 environment = build_one(paper, extract, model=extractor, domain=domain, created=created)
                 if first := environments.get(environment.id):
                     raise InputError(f"has the same content as {first.provenance['paper']}, which is given before it")
                 environments[environment.id] = environment
             except (ValueError, OSError) as error:
-                rejected.append({"paper": str(paper), "reason": str(error)})
+                rejected.append({"paper": printable(str(paper)), "reason": printable(str(error))})
             bar.advance()
     write_jsonl(rejects, rejected)
     if not environments:
@@ -104,7 +104,7 @@ def build_one(
     if len(criteria) < CRITERIA:
         raise InputError(f"only {len(criteria)} of {CRITERIA} criteria can be drawn from its method and experiment")
     return Environment(
-        id=f"{path.name.split('.')[0] or 'paper'}-{digest[:8]}",
+        id=f"{printable(path.name).split('.')[0] or 'paper'}-{digest[:8]}",
         domain=domain or sidecar.get("domain") or guess_domain(_text(paper)),
         question=asked,
         rubric=criteria,
@@ -112,7 +112,7 @@ def build_one(
         stages=stages.stages(),
         split=sidecar.get("split"),
         provenance={
-            "paper": path.name,
+            "paper": printable(path.name),
             "sha256": digest,
             "date": sidecar.get("date"),
             "model": model,
@@ -122,13 +122,18 @@ def build_one(
     )
 
 
+def printable(text: str) -> str:
+    """Text with the bytes of a file name that are no UTF-8 replaced, as JSON can hold it."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def source_digest(path: Path) -> str:
     """SHA-256 of a paper's LaTeX files, names and bytes in the order of names: the same for a folder and for an archive of it."""
     files = read_sources(path).files
     digest = hashlib.sha256()
     for name in sorted(name for name in files if name.lower().endswith(_SOURCE_SUFFIXES)) or sorted(files):
         content = files[name]
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()
 
 

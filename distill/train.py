@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from papergym.distill.teachers import teacher
-from papergym.kernels.linear_jsd import fused_linear_jsd
+from papergym.errors import InputError
+from papergym.kernels.linear_jsd import BACKENDS, fused_linear_jsd
 from papergym.kernels.linear_jsd.divergences import find_divergence
 from papergym.model.generation import TorchEngine
 from papergym.model.prompts import student_messages, teacher_messages
@@ -51,6 +52,8 @@ class OpsdTable:
         at_least(self, "opsd", "samples_per_prompt", 1)
         teacher(self.teacher)
         find_divergence(self.divergence)
+        if self.backend not in ("auto", *BACKENDS):
+            raise InputError(f"key 'opsd.backend' has the value {self.backend!r}: one of auto, {', '.join(BACKENDS)} is needed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import read_json, read_jsonl, write_json, write_jsonl
 from papergym.judge.answer import plan_of
-from papergym.judge.scoring import Judge
+from papergym.judge.scoring import Judge, score_all
 from papergym.model.generation import Engine, SamplingParams
 from papergym.model.prompts import student_messages
 from papergym.model.tokenizer import Tokenizer
@@ -70,7 +70,8 @@ def evaluate(
     answers_path, summary_path, partial_path = (out.with_name(out.name + end) for end in (".jsonl", ".json", ".partial.jsonl"))
     if summary_path.exists():
         summary = read_json(summary_path)
-        _refuse_others(summary_path, summary.get("arguments"), arguments)
+        _refuse_others(summary_path, summary.get("arguments") if isinstance(summary, dict) else None, arguments)
+        partial_path.unlink(missing_ok=True)
         return [record for _, record in read_jsonl(answers_path)], summary
     batches = _resume(partial_path, arguments)
     with progress_bar(f"eval {out.name}", len(environments)) as bar:
@@ -150,7 +151,7 @@ def _batch(
                     "finish_reason": completion.finish_reason,
                 }
             )
-    for answer, scored in zip(answers, judge.score(items), strict=True):
+    for answer, scored in zip(answers, score_all(judge, items), strict=True):
         answer |= {"specialised": list(scored.specialised), "general": list(scored.general), "reward": scored.reward}
     return {"answers": answers, "seconds": time.perf_counter() - started}
 
@@ -158,13 +159,16 @@ def _batch(
 def _resume(partial_path: Path, arguments: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """Batches finished earlier, by their first environment; starts the file if there is none. A line that was cut is dropped."""
     lines = partial_path.read_bytes().split(b"\n") if partial_path.exists() else [b""]
-    whole = [orjson.loads(line) for line in lines[:-1]]
+    try:
+        whole = [orjson.loads(line) for line in lines[:-1]]
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{partial_path}: a damaged line in an unfinished evaluation ({error}); remove the file to start again") from error
     if not whole:
         partial_path.parent.mkdir(parents=True, exist_ok=True)
         partial_path.unlink(missing_ok=True)
         _append(partial_path, {"arguments": arguments})
         return {}
-    _refuse_others(partial_path, whole[0]["arguments"], arguments)
+    _refuse_others(partial_path, whole[0].get("arguments"), arguments)
     os.truncate(partial_path, partial_path.stat().st_size - len(lines[-1]))
     return {batch.pop("first"): batch for batch in whole[1:]}
 

@@ -53,6 +53,18 @@ def open_judge(spec: str | Mapping[str, Any]) -> Judge:
     return judge
 
 
+def score_all(judge: Judge, items: Sequence[tuple[Environment, str | None]]) -> list[Scored]:
+    """The judge's scores after a check that there is one for each item and that every reward is None or a finite number."""
+    scores = list(judge.score(items))
+    if len(scores) != len(items):
+        raise InputError(f"judge {type(judge).__name__}: it returned {len(scores)} scores for {len(items)} plans")
+    for score in scores:
+        reward = score.reward
+        if reward is not None and (isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward)):
+            raise InputError(f"judge {type(judge).__name__}: a reward is {reward!r}; a finite number is needed, or None for not scored")
+    return scores
+
+
 def combine(
     specialised: Sequence[Verdict], general: Sequence[Verdict], alpha: float = 0.7, weights: Sequence[float] | None = None
 ) -> float | None:

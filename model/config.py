@@ -53,6 +53,9 @@ class ModelConfig:
             raise InputError(
                 f"num_key_value_heads is {self.num_key_value_heads}: it must divide num_attention_heads, {self.num_attention_heads}"
             )
+        for token in self.eos_token_ids:
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.vocab_size:
+                raise InputError(f"eos_token_id {token!r}: ids from 0 to {self.vocab_size - 1} end a completion")
         if self.head_dim % 2:
             raise InputError(f"head_dim is {self.head_dim}: rotary embeddings need an even number")
 
@@ -73,8 +76,9 @@ class ModelConfig:
         Understands `rope_parameters` and the older `rope_theta` with `rope_scaling`. Attention dropout is ignored.
         Raises InputError naming the field and the value for whatever the decoder doesn't compute.
         """
-        if not isinstance(config, Mapping):
-            raise InputError(f"a JSON object is needed, not {type(config).__name__}")
+        for contents in (config, generation):
+            if not isinstance(contents, Mapping | None):
+                raise InputError(f"a JSON object is needed, not {type(contents).__name__}")
         architecture = _hf_architecture(config)
         for name in _REQUIRED:
             _check_positive(name, config.get(name))
@@ -246,4 +250,4 @@ def _reject_sliding_window(config: Mapping[str, Any]) -> None:
 def _token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+    return tuple(value) if isinstance(value, list) else (value,)

@@ -46,6 +46,8 @@ def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, 
     """Reads a checkpoint after comparing its checksum and its identity. Raises InputError naming the file and what differs."""
     path = Path(path)
     manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or not {"sha256", "identity"} <= manifest.keys() or not (path / STATE).exists():
+        raise InputError(f"{path}: not a whole checkpoint; delete it to use the one before it")
     if manifest["sha256"] != _sha256(path / STATE):
         raise InputError(f"{path / STATE}: content and checksum disagree; delete {path} to use the checkpoint before it")
     differing = [name for name, value in identity.items() if manifest["identity"].get(name) != value]
@@ -59,7 +61,7 @@ def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, 
 
 
 def _checkpoints(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.glob("step_*") if (path / MANIFEST).exists())
+    return sorted(path for path in directory.glob("step_" + "[0-9]" * 8) if (path / MANIFEST).exists())
 
 
 def _sha256(path: Path) -> str:

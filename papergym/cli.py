@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from papergym.errors import exit_on_input_error
+from papergym.errors import InputError, exit_on_input_error
 
 PATH = click.Path(path_type=Path)
 
@@ -41,6 +41,8 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
     from papergym.data_pipeline.build import build as build_environments
     from papergym.data_pipeline.collection import check_single_papers
 
+    if out.suffix != ".jsonl":
+        raise InputError(f"--out {out}: name a .jsonl file to write the environments to")
     check_single_papers(papers)
     summary = build_environments(papers, out, extractor=extractor, domain=domain)
     click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}")
@@ -72,7 +74,7 @@ def split(environments: Path, train: Path, heldout: Path, share: float, seed: in
 @click.option("--samples", default=8, show_default=True, type=click.IntRange(1), help="answers an environment")
 @click.option("--max-tokens", default=1024, show_default=True, type=click.IntRange(1))
 @click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0.0))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**63 - 1))
 @click.option("--thinking/--no-thinking", default=True, show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
 @click.option("--device", default="cpu", show_default=True)
@@ -81,6 +83,8 @@ def eval(**options: Any) -> None:
     from papergym.recipes import evaluate_model
     from papergym.report.table import format_estimate
 
+    if not options["out"].name:
+        raise InputError(f"--out {options['out']}: name the row, as in runs/eval/base; its files get the endings .jsonl and .json")
     summary = evaluate_model(**options)
     click.echo(
         f"reward {format_estimate(summary['reward'])} over {summary['environments']} environments, "

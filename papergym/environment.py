@@ -99,8 +99,12 @@ def read_environments(path: str | Path) -> list[Environment]:
 def write_environments(path: str | Path, environments: Iterable[Environment]) -> None:
     """Checks environments and writes them as JSONL, atomically. Raises InputError naming the environment and the field."""
     records = []
+    ids = set[str]()
     for environment in environments:
         record = environment.to_record()
+        if environment.id in ids:
+            raise InputError(f"environment {environment.id!r}, id: used twice")
+        ids.add(environment.id)
         try:
             Environment.from_record({**record, "rubric": list(record["rubric"]), "messages": _as_list(record.get("messages"))})
         except InputError as error:
@@ -117,6 +121,8 @@ def _text(record: Mapping[str, Any], name: str, optional: bool = False, where: s
     value = record.get(name)
     if optional and value is None:
         return
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise InputError(f"{where}{name}: holds half a surrogate pair, which UTF-8 can't write; remove it")
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}{name}: a non-empty string is needed, not {_short(value)}")
 

@@ -16,8 +16,8 @@ def exit_on_input_error() -> Iterator[None]:
         yield
     except InputError as error:
         message = str(error)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
-        message = f"{error.filename}: {error.strerror}"
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     else:
         return
     print(f"papergym: {message}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Files that are either the old ones or the new ones, never half of each; and JSON lines that name the line that is wrong."""
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,19 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+@contextmanager
+def exclusive(path: str | Path, message: str) -> Iterator[None]:
+    """Holds a lock file while the block runs; the lock goes with the process, however it ends. Raises InputError(message) if taken."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(message) from error
+        yield
 
 
 def sync_directory(path: str | Path) -> None:

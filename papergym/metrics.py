@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from papergym.errors import InputError
 from papergym.files import read_jsonl, write_jsonl
 
 
@@ -56,4 +57,7 @@ def _records_until(path: Path, last_step: int) -> list[dict[str, Any]]:
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     os.truncate(path, len(whole))
-    return [record for _, record in read_jsonl(path) if record["step"] <= last_step]
+    records = [record for _, record in read_jsonl(path)]
+    if any(not isinstance(record.get("step"), int) for record in records):
+        raise InputError(f"{path}: a line without a step; move the file away to go on")
+    return [record for record in records if record["step"] <= last_step]

@@ -15,7 +15,7 @@ from rich.console import Console
 from papergym.config import from_mapping, read_values, to_mapping
 from papergym.environment import Environment, read_environments, write_environments
 from papergym.errors import InputError
-from papergym.files import read_json, write_json
+from papergym.files import exclusive, read_json, write_json
 
 PACKAGES = ("papergym", "torch", "numpy", "tokenizers", "safetensors", "gguf")
 
@@ -128,27 +128,33 @@ def evaluate_model(
     from papergym.judge.scoring import open_judge
     from papergym.model.generation import SamplingParams, TorchEngine
     from papergym.model.lora import load_adapter
+    from papergym.model.prompts import student_messages
     from papergym.model.tokenizer import Tokenizer
     from papergym.model.weights import load_model
+    from papergym.training.data import encode_prompts
     from papergym.training.loop import DTYPES
 
     scorer, records = open_judge(judge), read_environments(environments)
-    model = load_model(model_path, dtype=DTYPES[dtype], device=device).eval()
+    sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
+    model, tokenizer = load_model(model_path, dtype=DTYPES[dtype], device=device), Tokenizer(model_path)
     if adapter is not None:
         load_adapter(model, adapter)
-    _, summary = evaluate(
-        TorchEngine(model),
-        Tokenizer(model_path),
-        records,
-        scorer,
-        out=out,
-        model=model_path,
-        adapter=adapter,
-        judge_spec=judge,
-        samples=samples,
-        sampling=SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed),
-        thinking=thinking,
-    )
+    context = model.config.max_position_embeddings
+    encode_prompts(tokenizer, records, student_messages, thinking=thinking, room=1, context=context, role="student")
+    with exclusive(out.with_name(f".{out.name}.lock"), f"{out}: another process is writing this evaluation; wait for it"):
+        _, summary = evaluate(
+            TorchEngine(model),
+            tokenizer,
+            records,
+            scorer,
+            out=out,
+            model=model_path,
+            adapter=adapter,
+            judge_spec=judge,
+            samples=samples,
+            sampling=sampling,
+            thinking=thinking,
+        )
     return summary
 
 

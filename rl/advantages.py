@@ -46,7 +46,10 @@ def group_advantages(rewards: Tensor, group_size: int, estimator: str = "standar
     filled = values.masked_fill(~scored, 0.0)
     centred = (filled - filled.sum(dim=1, keepdim=True) / count.clamp(min=1)).masked_fill(~scored, 0.0)
     live = scored & ~zero_variance(rewards, group_size)[:, None]
-    return torch.where(live, function(centred, scored, count), 0.0).view(-1)
+    advantages = function(centred, scored, count)
+    if advantages.shape != centred.shape:
+        raise InputError(f"advantage estimator {estimator!r}: it returned {tuple(advantages.shape)}, not {tuple(centred.shape)}")
+    return torch.where(live, advantages, 0.0).view(-1)
 
 
 def zero_variance(rewards: Tensor, group_size: int) -> Tensor:

@@ -68,6 +68,9 @@ KL_ESTIMATORS = {
 }  # of x = log π_ref − log π_θ, per token
 
 
+LARGEST_LOG_RATIO = 60.0
+
+
 def find_loss(name: str) -> PolicyLoss:
     """A built-in loss, or one given as module:function from LossInputs to terms and metrics, reduced by the token mean."""
     loss = resolve("policy loss", name, LOSSES)
@@ -75,14 +78,17 @@ def find_loss(name: str) -> PolicyLoss:
 
 
 def importance_ratio(log_ratio: Tensor, mask: Tensor, kind: str) -> Tensor:
-    """π_θ / π_old [B, T] from masked log-ratios [B, T]: each token's own, or its sequence's, which is broadcast to the tokens."""
-    if kind == "token":
-        return log_ratio.exp()
-    if kind == "sequence":
-        return log_ratio.sum(dim=1, keepdim=True).exp().expand_as(log_ratio)
+    """π_θ / π_old [B, T] from masked log-ratios [B, T]: each token's own, or its sequence's, which is broadcast to the tokens.
+
+    Bounded by e^±60, so that its products with advantages and their gradients stay finite in float32.
+    """
+    if kind not in ("token", "sequence", "sequence_mean"):
+        raise InputError(f"unknown ratio {kind!r}: use one of token, sequence, sequence_mean")
+    if kind != "token":
+        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(log_ratio)
     if kind == "sequence_mean":
-        return (log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)).exp().expand_as(log_ratio)
-    raise InputError(f"unknown ratio {kind!r}: use one of token, sequence, sequence_mean")
+        log_ratio = log_ratio / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
 
 
 def policy_terms(
@@ -112,13 +118,17 @@ def policy_terms(
     ratios = importance_ratio(current - old, mask, ratio)
     inputs = LossInputs(current, ratios, advantages.detach().to(dtype)[:, None], clip_low, clip_high, options)
     terms, metrics = find_loss(name).terms(inputs)
+    for label, value in {"terms": terms, **metrics}.items():
+        if value.shape != logprobs.shape:
+            raise InputError(f"policy loss {name!r}: its {label} have the shape {tuple(value.shape)}, not {tuple(logprobs.shape)}")
     if correction is not None:
         terms = terms * correction.detach().to(dtype)
     metrics = {"ratio": ratios.detach(), **metrics}
     if ref_logprobs is not None:
         estimator = resolve("KL estimator", kl, KL_ESTIMATORS)
         divergence = estimator(torch.where(mask, ref_logprobs.detach(), 0.0).to(dtype) - current)
-        terms = terms + kl_weight * divergence
+        if kl_weight:
+            terms = terms + kl_weight * divergence
         metrics["kl"] = divergence.detach()
     elif kl_weight:
         raise InputError(f"kl_weight is {kl_weight}, which needs the reference policy's log-probs; pass ref_logprobs or set kl_weight to 0")

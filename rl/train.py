@@ -20,7 +20,7 @@ from torch import Tensor
 
 from papergym.errors import InputError
 from papergym.judge.answer import plan_of
-from papergym.judge.scoring import JUDGES, Scored, open_judge
+from papergym.judge.scoring import JUDGES, Scored, open_judge, score_all
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import TorchEngine
 from papergym.model.lora import adapters_disabled, lora_parameters
@@ -127,7 +127,7 @@ class Grpo:
                 seed=derive_seed(config.run.seed, step, 1),
             )
         with phases("score"):
-            scores = self._judge.score([(rollout.environment, plan_of(rollout.response)) for rollout in rollouts])
+            scores = score_all(self._judge, [(rollout.environment, plan_of(rollout.response)) for rollout in rollouts])
         rewards = torch.tensor([torch.nan if score.reward is None else score.reward for score in scores], dtype=torch.float64)
         advantages = group_advantages(rewards, config.grpo.group_size, config.grpo.advantage)
         samples = [GradedRollout(rollout, advantage) for rollout, advantage in zip(rollouts, advantages.tolist(), strict=True)]

@@ -20,7 +20,7 @@ class RunTable:
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep_checkpoints"):
             at_least(self, "run", name, 1)
-        at_least(self, "run", "seed", 0)
+        within(self, "run", "seed", 0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class SamplingTable:
     def __post_init__(self) -> None:
         at_least(self, "sampling", "max_tokens", 1)
         above_zero(self, "sampling", "temperature")
+        within(self, "sampling", "temperature", 0.01, 100.0)
+        within(self, "sampling", "top_p", 0.0, 1.0)
+        above_zero(self, "sampling", "top_p")
+        at_least(self, "sampling", "top_k", 0)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,9 @@ class OptimTable:
     def __post_init__(self) -> None:
         at_least(self, "optim", "warmup_steps", 0)
         above_zero(self, "optim", "lr", "eps", "max_grad_norm")
+        within(self, "optim", "weight_decay", 0.0, 1.0)
+        for name in ("beta1", "beta2"):
+            within(self, "optim", name, 0.0, 0.9999999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +106,10 @@ def within(table: object, prefix: str, name: str, low: float, high: float = floa
 
 
 def above_zero(table: object, prefix: str, *names: str) -> None:
-    """Raises InputError when a field of a table is not above 0."""
+    """Raises InputError when a field of a table is not above 0 and finite."""
     for name in names:
-        if not getattr(table, name) > 0:
-            raise InputError(f"key '{prefix}.{name}' has the value {getattr(table, name)}: a number above 0 is needed")
+        if not 0 < getattr(table, name) < float("inf"):
+            raise InputError(f"key '{prefix}.{name}' has the value {getattr(table, name)}: a finite number above 0 is needed")
 
 
 def at_least(table: object, prefix: str, name: str, least: int) -> None:

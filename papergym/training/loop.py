@@ -3,16 +3,16 @@
 All randomness is a function of (seed, step), so a run resumed from a checkpoint continues to the same numbers, bit for bit on CPU.
 """
 
-import fcntl
+import hashlib
 import math
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,8 +20,9 @@ from torch import Tensor
 from papergym.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from papergym.config import to_mapping
 from papergym.errors import InputError
-from papergym.files import write_json
+from papergym.files import exclusive, write_json
 from papergym.metrics import JsonLines, MetricsWriter
+from papergym.model.decoder import CausalLM
 from papergym.model.lora import LoraConfig, adapter_state_dict, apply_lora, load_adapter, lora_config, lora_parameters, save_adapter
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
@@ -39,7 +40,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 class Policy:
     """The model that is trained, with its LoRA adapter, and its tokenizer."""
 
-    model: Any  # CausalLM
+    model: CausalLM
     tokenizer: Tokenizer
 
 
@@ -103,11 +104,11 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
     """
     directory = Path(config.run.dir)
     with run_lock(directory):
-        done = _prepare(directory, config, resume)
+        _check_directory(directory, resume)
         parameters = lora_parameters(policy.model)
         optimizer = build_optimizer(config.optim, parameters)
-        if done:
-            _restore(directory, config, policy, optimizer)
+        done = _restore(directory, config, policy, optimizer)
+        write_json(directory / "config.json", to_mapping(config))
         metrics, rollouts = MetricsWriter(directory, done), JsonLines(directory / "rollouts.jsonl", done)
         with progress_bar(title, config.run.steps) as bar:
             bar.advance(done)
@@ -160,30 +161,16 @@ def _step(
     return values, batch.rollouts
 
 
-@contextmanager
-def run_lock(directory: Path) -> Iterator[IO[bytes]]:
-    """Holds a run directory for this process; the lock goes with the process, however it ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / ".lock", "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{directory}: another process is writing this run; wait for it or choose another run.dir") from error
-        yield file
-
-
-def _prepare(directory: Path, config: TrainingConfig, resume: bool) -> int:
-    """Returns the step to continue after, 0 for a fresh run, and writes the configuration down."""
-    _check_directory(directory, resume)
-    checkpoint = latest_checkpoint(directory / "checkpoints")
-    if checkpoint is None:
-        shutil.rmtree(directory / "tensorboard", ignore_errors=True)
-    write_json(directory / "config.json", to_mapping(config))
-    return int(checkpoint.name.removeprefix("step_")) if checkpoint else 0
+def run_lock(directory: Path) -> AbstractContextManager[None]:
+    """Holds a run directory for this process. Raises InputError when another process has it."""
+    message = f"{directory}: another process is writing this run; wait for it or choose another run.dir"
+    return exclusive(directory / ".lock", message)
 
 
 def _check_directory(directory: Path, resume: bool) -> None:
-    if not resume and (latest_checkpoint(directory / "checkpoints") is not None or (directory / "metrics.jsonl").exists()):
+    """Refuses a directory in which something was trained, unless it is to be resumed."""
+    metrics = directory / "metrics.jsonl"
+    if not resume and (latest_checkpoint(directory / "checkpoints") is not None or (metrics.exists() and metrics.stat().st_size)):
         raise InputError(f"{directory}: already holds a run; add --resume to continue it or choose another run.dir")
 
 
@@ -195,7 +182,18 @@ def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
     settings["lora"] = to_mapping(lora_config(policy.model))
     identity = {f"{table}.{key}": value for table, values in settings.items() for key, value in values.items()}
     identity["model configuration"] = to_mapping(policy.model.config)
+    identity["model weights"] = _fingerprint(policy.model)
+    identity["content of data.train"] = hashlib.sha256(Path(config.data.train).read_bytes()).hexdigest()
     return _plain(identity)
+
+
+def _fingerprint(model: CausalLM) -> str:
+    """A hash of some numbers of every base weight: enough to tell checkpoints apart without reading gigabytes."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        if ".lora_" not in name:
+            digest.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -210,13 +208,20 @@ def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, op
     save_checkpoint(directory / "checkpoints", step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
 
 
-def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> int:
+    """Puts the newest checkpoint's state back and returns its step; 0 without one. Nothing is changed when it belongs to another run."""
     path = latest_checkpoint(directory / "checkpoints")
-    assert path is not None
+    if path is None:
+        shutil.rmtree(directory / "tensorboard", ignore_errors=True)
+        return 0
     state = load_checkpoint(path, _identity(config, policy))
+    done = int(path.name.removeprefix("step_"))
+    if done > config.run.steps:
+        raise InputError(f"{path}: this run is at step {done} already, beyond run.steps = {config.run.steps}")
     for name, tensor in adapter_state_dict(policy.model).items():
         tensor.copy_(state["adapter"][name])
     optimizer.load_state_dict(state["optimizer"])
+    return done
 
 
 def _write_adapter(directory: Path, policy: Policy) -> Path:

@@ -127,6 +127,19 @@ def test_a_directory_with_a_run_is_not_overwritten_nor_resumed_under_other_setti
         run(recipe(optim={"lr": 2e-2}), resume=True)
 
 
+def test_a_refused_resume_changes_nothing(recipe, tmp_path, environments):
+    run(recipe(run={"steps": 2}))
+    before = (tmp_path / "run/config.json").read_bytes()
+    with pytest.raises(InputError, match=r"optim\.lr"):
+        run(recipe(optim={"lr": 2e-2}), resume=True)
+    with pytest.raises(InputError, match=r"at step 2 already, beyond run\.steps = 1"):
+        run(recipe(run={"steps": 1}), resume=True)
+    write_environments(tmp_path / "train.jsonl", environments[:2])
+    with pytest.raises(InputError, match=r"content of data\.train"):
+        run(recipe(run={"steps": 3}), resume=True)
+    assert (tmp_path / "run/config.json").read_bytes() == before
+
+
 def test_prompts_longer_than_the_context_are_refused_by_name(recipe):
     with pytest.raises(InputError, match=r"'env-0': its student prompt has \d+ tokens.*2048"):
         run(recipe(sampling={"max_tokens": 2040}))

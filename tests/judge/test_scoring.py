@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papergym.environment import Criterion, Environment
 from papergym.errors import InputError
-from papergym.judge.scoring import Scored, combine, open_judge
+from papergym.judge.scoring import Scored, combine, open_judge, score_all
 
 T, F, N = True, False, None
 
@@ -96,3 +97,13 @@ def test_judges_are_named_by_kind_or_function(tmp_path, monkeypatch):
 def test_a_wrong_specification_is_named(spec, message):
     with pytest.raises(InputError, match=message):
         open_judge(spec)
+
+
+@pytest.mark.parametrize(("scores", "words"), [([], "0 scores for 1 plans"), ([math.inf], "inf"), (["0.5"], "'0.5'"), ([True], "True")])
+def test_what_a_judge_returns_is_checked(scores, words):
+    class Odd:
+        def score(self, items):
+            return [Scored((), (), reward) for reward in scores]
+
+    with pytest.raises(InputError, match=words):
+        score_all(Odd(), [(Environment("a", "cs", "Q?", (Criterion("c"),)), "plan")])

@@ -115,9 +115,9 @@ def test_every_pair_of_settings(backend, combination, check_bars, expected_jsd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES[:3])
 def test_whole_product(shape, dtype, check_bars, expected_jsd):
-    """Masks and teachers take turns, all else is the full product."""
+    """Masks and teachers take turns, all else is the full product. The two large shapes are in the cover only, see docs/log.md."""
     turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
     for beta, temperature, clip, distribution in itertools.product(BETAS, TEMPERATURES, CLIPS, DISTRIBUTIONS):
         check("torch", check_bars, expected_jsd, shape, dtype, beta, temperature, clip, distribution, *next(turns))

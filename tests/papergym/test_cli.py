@@ -1,6 +1,7 @@
 """Bad input, as a user meets it: one sentence that names file and field, exit code 2, no traceback."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -89,12 +90,19 @@ def trainer_arguments(tmp_path, tiny_policy, environments):
         (["--set", "opsd.divergence=hellinger"], ["'hellinger'"]),
         (["--set", "opsd.teacher=old"], ["teacher", "'old'", "live"]),
         (["--set", "run.steps=2", "optim.lr=fast"], ["optim.lr", "'fast'"]),
+        (["--set", "optim.lr=inf"], ["optim.lr", "inf"]),
+        (["--set", "optim.beta1=1.5"], ["optim.beta1", "1.5"]),
+        (["--set", "optim.weight_decay=-1.0"], ["optim.weight_decay", "-1"]),
+        (["--set", "sampling.top_p=1.5"], ["sampling.top_p", "1.5"]),
+        (["--set", "opsd.backend=nope"], ["opsd.backend", "'nope'", "torch"]),
+        (["--set", "run.seed=100000000000000000000000"], ["run.seed"]),
     ],
 )
 def test_trainers_name_the_key_before_loading_a_model(tmp_path, tiny_policy, environments, overrides, words):
     command, arguments = trainer_arguments(tmp_path, tiny_policy, environments)
     line = refused(command, [*arguments, *overrides])
     assert all(word in line for word in words), line
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, tiny_policy, environments):
@@ -133,3 +141,19 @@ def test_a_lora_table_must_agree_with_the_adapter(tmp_path, tiny_policy, environ
     again = ["--set", f"run.dir={tmp_path / 'next'}", f"model.adapter={tmp_path / 'run' / 'adapter'}"]
     assert "rank=4" in refused(command, [*arguments, *again, "lora.rank=8"])
     assert CliRunner().invoke(command, [str(a) for a in [*arguments, *again]]).exit_code == 0
+
+
+def test_a_file_name_that_is_not_utf8_is_one_reject_or_a_readable_name(tmp_path):
+    odd = tmp_path / "odd\udcff"
+    odd.mkdir()
+    (odd / "main.tex").write_text("\\documentclass{article}\\begin{document}Nothing to ask.\\end{document}")
+    good = Path(__file__).parent.parent.parent / "examples/papers/rod-silo"
+    result = CliRunner().invoke(main, ["build", str(good), str(odd), "--out", str(tmp_path / "out.jsonl")])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
+    assert "odd\ufffd" in json.loads((tmp_path / "out.rejects.jsonl").read_text())["paper"]
+
+
+def test_outputs_that_are_no_files_are_refused(tmp_path, tiny_policy):
+    assert "name a .jsonl file" in refused(main, ["build", tmp_path, "--out", "."])
+    assert "name the row" in refused(main, ["eval", "--model", tiny_policy, "--environments", tmp_path / "e.jsonl", "--out", "/"])

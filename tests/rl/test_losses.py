@@ -122,6 +122,33 @@ def test_low_precision_is_computed_in_float32():
     assert loss.item() == pytest.approx(exact, rel=1e-5)
 
 
+@pytest.mark.parametrize("ratio", ["token", "sequence", "sequence_mean"])
+@pytest.mark.parametrize("advantage", [0.0, 1.0, -1.0])
+def test_far_ratios_stay_finite(ratio, advantage):
+    logprobs = torch.zeros(1, 2, requires_grad=True)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    loss, _ = policy_loss("token_mean", logprobs, torch.full((1, 2), -100.0), torch.tensor([advantage]), mask, ratio=ratio)
+    loss.backward()
+    assert loss.isfinite() and logprobs.grad.isfinite().all()
+    if advantage >= 0:
+        assert loss.item() == pytest.approx(-1.2 * advantage) and (logprobs.grad == 0).all()
+
+
+def test_a_weight_of_zero_keeps_an_infinite_divergence_out():
+    logprobs, mask = torch.full((1, 2), -100.0, requires_grad=True), torch.ones(1, 2, dtype=torch.bool)
+    loss, _ = policy_loss("grpo", logprobs, logprobs.detach(), torch.tensor([1.0]), mask, ref_logprobs=torch.zeros(1, 2))
+    loss.backward()
+    assert loss.item() == -1 and logprobs.grad.tolist() == [[-0.5, -0.5]]
+
+
+def test_a_loss_of_the_wrong_shape_is_named(tmp_path, monkeypatch):
+    (tmp_path / "row_loss.py").write_text("def rows(inputs):\n    return inputs.logprobs.sum(1), {}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    logprobs, old, advantages, mask, _ = batch()
+    with pytest.raises(InputError, match=r"'row_loss:rows': its terms have the shape \(4,\), not \(4, 5\)"):
+        policy_loss("row_loss:rows", logprobs, old, advantages, mask)
+
+
 def test_correction_is_bounded_and_constant():
     logprobs, old, _, mask, _ = batch()
     weights = truncated_correction(logprobs, old, mask, cap=1.2)
