@@ -191,3 +191,9 @@ def test_counts_flops_as_torch_counts_them():
     unseen = 2 * 4 * 16 * 128 * (tokens - (tokens + 1) / 2)
     assert config.flops_per_token(tokens) + unseen == counter.get_total_flops() / tokens
     assert config.flops_per_token(tokens) - config.flops_per_token(tokens, head=False) == 2 * 151936 * 1024
+
+
+@pytest.mark.parametrize("generation", [[1], {"eos_token_id": "a"}, {"eos_token_id": [151645, "a"]}])
+def test_stop_ids_that_are_no_ids_are_refused(generation):
+    with pytest.raises(InputError, match="JSON object|eos_token_id 'a'"):
+        ModelConfig.from_hf(QWEN3, generation)
