@@ -195,5 +195,5 @@ def test_counts_flops_as_torch_counts_them():
 
 @pytest.mark.parametrize("generation", [[1], {"eos_token_id": "a"}, {"eos_token_id": [151645, "a"]}])
 def test_stop_ids_that_are_no_ids_are_refused(generation):
-    with pytest.raises(InputError, match="JSON object|eos_token_id 'a'"):
+    with pytest.raises(InputError, match=r"JSON object|eos_token_id 'a'"):
         ModelConfig.from_hf(QWEN3, generation)
