@@ -1,10 +1,13 @@
 """Argument checks that the fused operations share. Every message names both sides of the disagreement."""
 
 import math
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
 import torch
 
 from papergym.errors import InputError
+from papergym.registry import resolve
 
 
 def require(condition: bool, message: str) -> None:
@@ -68,3 +71,12 @@ def check_targets(name: str, targets: torch.Tensor, head_name: str, head: torch.
         low >= 0 and high < head.shape[0],
         f"{name} {shape(targets)} holds ids from {low} to {high}, {head_name} is {shape(head)}: ids must lie in 0 to {head.shape[0] - 1}",
     )
+
+
+def find_backend(name: str, builtins: Mapping[str, str], *tensors: torch.Tensor, twin: bool = True) -> Callable:
+    """The function of a backend. "auto" is `triton` where it can run (a GPU, Triton, no fp64, a twin of the divergence), else `torch`."""
+    if name == "auto":
+        able = twin and tensors[0].is_cuda and find_spec("triton") is not None and all(t.dtype != torch.float64 for t in tensors)
+        name = "triton" if able else "torch"
+    require(name in builtins, f"backend {name!r} is not available: use one of auto, {', '.join(sorted(builtins))}")
+    return resolve("backend", name, builtins)

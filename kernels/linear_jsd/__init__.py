@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from torch import Tensor  # `torch` here is the backend's submodule
 
-from papergym.errors import InputError
-from papergym.kernels.checks import check_device, check_mask, check_positive, check_projection, check_rows, require, shape
+from papergym.kernels.checks import check_device, check_mask, check_positive, check_projection, check_rows, find_backend, require, shape
 from papergym.kernels.linear_jsd.divergences import Divergence, find_divergence
-from papergym.registry import resolve
 
 BACKENDS = {
     "reference": "papergym.kernels.linear_jsd.reference:linear_jsd",
     "torch": "papergym.kernels.linear_jsd.torch:linear_jsd",
+    "triton": "papergym.kernels.linear_jsd.triton:linear_jsd",
 }
 
 
@@ -71,7 +70,7 @@ def fused_linear_jsd(
     vocab_size: columns from there on are padding and count as −inf; needed when the two heads are padded differently.
     divergence: "jsd", or "module:function" as described in `papergym.kernels.linear_jsd.divergences`.
     workspace_bytes: bound on the memory used beside inputs, gradients and [N] outputs (a single row is always taken).
-    backend: "auto" (torch), "torch" (row-chunked), "reference" (plain autograd on the whole [N, V]).
+    backend: "triton" (GPU), "torch" (row-chunked), "reference" (autograd on the whole [N, V]), "auto" (triton if it can run, else torch).
 
     Raises InputError, a ValueError, if shapes, dtypes, devices or options do not fit.
     """
@@ -88,10 +87,10 @@ def fused_linear_jsd(
     check_positive("workspace_bytes", workspace_bytes)
     if element_clip is not None:
         check_positive("element_clip", element_clip)
-    if backend != "auto" and backend not in BACKENDS:
-        raise InputError(f"backend {backend!r} is not available: use one of auto, {', '.join(sorted(BACKENDS))}")
-    run = resolve("backend", "torch" if backend == "auto" else backend, BACKENDS)
-    options = JsdOptions(find_divergence(divergence), float(beta), float(temperature), element_clip, int(workspace_bytes))
+    entries = find_divergence(divergence)
+    operands = (student_hidden, student_head, teacher_hidden, teacher_head)
+    run = find_backend(backend, BACKENDS, *operands, twin=entries.twin is not None)
+    options = JsdOptions(entries, float(beta), float(temperature), element_clip, int(workspace_bytes))
     return run(student_hidden, student_head, teacher_hidden.detach(), teacher_head.detach(), mask, options)
 
 
@@ -102,5 +101,6 @@ def _common_vocabulary(student_head: Tensor, teacher_head: Tensor, vocab_size: i
         require(student_head.shape[0] == teacher_head.shape[0], f"{both}: their vocabularies differ (if only by padding, give vocab_size)")
         return student_head, teacher_head
     smaller = min(student_head.shape[0], teacher_head.shape[0])
-    require(1 <= vocab_size <= smaller, f"vocab_size is {vocab_size}, {both}: it must lie in 1 to {smaller}")
+    whole = isinstance(vocab_size, int) and not isinstance(vocab_size, bool)
+    require(whole and 1 <= vocab_size <= smaller, f"vocab_size is {vocab_size}, {both}: it must be a whole number from 1 to {smaller}")
     return student_head[:vocab_size], teacher_head[:vocab_size]

@@ -15,9 +15,11 @@ CPU's cache, so temporaries are cheap, and in-place operations on its own tempor
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from papergym.errors import InputError
 from papergym.registry import resolve
 
 Entries = Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]
@@ -32,10 +34,20 @@ class Divergence:
 
     balance: beta -> κ. Σ_j κ (q_j − p_j) is zero in exact arithmetic; adding it to the unclipped sum cancels the first-order
     effect of a rounding error in either log-sum-exp. It plays no part under an element clip, which acts on f_j itself.
+    twin: "module:function" of the same function for backend `triton`: a @triton.jit function of (student_logprobs, teacher_logprobs,
+    beta: tl.constexpr), all fp32 of one shape, that returns (f, derivative). It is imported when it is first used.
     """
 
     entries: Entries
     balance: Callable[[float], float] = lambda beta: 0.0
+    twin: str | None = None
+
+    def triton_twin(self) -> Any:
+        """The @triton.jit twin. Raises InputError if there is none."""
+        if self.twin is None:
+            name = f"{self.entries.__module__}:{self.entries.__name__}"
+            raise InputError(f"divergence {name!r} has no Triton twin: give it one (Divergence.twin) or use backend 'torch'")
+        return resolve("Triton twin", self.twin, {})
 
 
 def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,7 +88,9 @@ def _zero_where_undefined(value: torch.Tensor) -> torch.Tensor:
     return value.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
 
-DIVERGENCES: dict[str, Divergence] = {"jsd": Divergence(jsd, lambda beta: {0.0: 1.0, 1.0: -1.0}.get(beta, 0.0))}
+DIVERGENCES: dict[str, Divergence] = {
+    "jsd": Divergence(jsd, lambda beta: {0.0: 1.0, 1.0: -1.0}.get(beta, 0.0), twin="papergym.kernels.linear_jsd.triton_divergences:jsd")
+}
 
 
 def find_divergence(name: str) -> Divergence:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor  # `torch` here is the backend's submodule
 
-from papergym.errors import InputError
-from papergym.kernels.checks import check_positive, check_projection, check_rows, check_targets
-from papergym.registry import resolve
+from papergym.kernels.checks import check_positive, check_projection, check_rows, check_targets, find_backend
 
 BACKENDS = {
     "reference": "papergym.kernels.linear_logprob.reference:linear_logprob",
     "torch": "papergym.kernels.linear_logprob.torch:linear_logprob",
+    "triton": "papergym.kernels.linear_logprob.triton:linear_logprob",
 }
 
 
@@ -37,7 +36,7 @@ def fused_linear_logprob(
 
     hidden [N, H], head [V, H]: fp32, bf16, fp16 or fp64, any strides, one device. targets [N]: an integer dtype, each in [0, V).
     Gradients reach hidden and head, each only if it requires one; backward recomputes the logits, so forward keeps nothing of width V.
-    backend: "auto" (torch), "torch" (row-chunked), "reference" (plain autograd on the whole [N, V]).
+    backend: "triton" (GPU), "torch" (row-chunked), "reference" (autograd on the whole [N, V]), "auto" (triton if it can run, else torch).
 
     Raises InputError, a ValueError, if shapes, dtypes, devices or targets do not fit.
     """
@@ -45,7 +44,5 @@ def fused_linear_logprob(
     check_rows("hidden", hidden, "targets", targets)
     check_targets("targets", targets, "head", head)
     check_positive("temperature", temperature)
-    if backend != "auto" and backend not in BACKENDS:
-        raise InputError(f"backend {backend!r} is not available: use one of auto, {', '.join(sorted(BACKENDS))}")
-    run = resolve("backend", "torch" if backend == "auto" else backend, BACKENDS)
+    run = find_backend(backend, BACKENDS, hidden, head)
     return run(hidden, head, targets.long(), float(temperature))
