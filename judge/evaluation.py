@@ -2,7 +2,8 @@
 
 OUT.jsonl holds one answer a line, OUT.json the summary; while it runs, OUT.partial.jsonl holds what is finished, one batch of environments
 a line. A second call with the same arguments goes on from there; the samples are those of an undisturbed run, since a batch's seed depends
-on its place alone.
+on its place alone. An answer's entropy (nats a token) is minus the mean log-prob of its tokens at the sampling temperature: one sample's
+estimate, without bias for its positions, of the entropy of the distribution that was drawn from.
 """
 
 import hashlib
@@ -99,19 +100,22 @@ def evaluate(
 
 
 def summarise(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means with bootstrap intervals over environments of reward and tokens, share of truncated answers, and counts.
+    """Means with bootstrap intervals over environments of reward, tokens and entropy, share of truncated answers, and counts.
 
     unscored: answers without a reward, which are left out of the mean. unanswered: responses without a plan, which are scored as empty.
     """
     rewards: dict[str, list[float | None]] = {}
     tokens: dict[str, list[float | None]] = {}
+    entropies: dict[str, list[float | None]] = {}
     for answer in answers:
         rewards.setdefault(answer["environment"], []).append(answer["reward"])
         tokens.setdefault(answer["environment"], []).append(answer["tokens"])
+        entropies.setdefault(answer["environment"], []).append(answer["entropy"])
     return {
         "environments": len(rewards),
         "reward": estimate(_environment_means(rewards)),
         "tokens": estimate(_environment_means(tokens)),
+        "entropy": estimate(_environment_means(entropies)),
         "truncated": sum(answer["finish_reason"] == "length" for answer in answers) / len(answers),
         "unscored": sum(answer["reward"] is None for answer in answers),
         "unanswered": sum(not answer["plan"] for answer in answers),
@@ -149,6 +153,7 @@ def _batch(
                     "plan": plan or "",
                     "tokens": len(completion.token_ids),
                     "finish_reason": completion.finish_reason,
+                    "entropy": -sum(completion.logprobs) / max(1, len(completion.logprobs)),
                 }
             )
     for answer, scored in zip(answers, score_all(judge, items), strict=True):

@@ -13,7 +13,7 @@ from papergym.files import read_json, read_jsonl
 
 TABLE_FIELDS = ("row", "environments", "samples", "reward", "difference", "tokens", "truncated", "unscored")
 SPLITS = ("train", "heldout")
-ROW_ORDER = ("base", "sft", "opsd", "grpo")
+ROW_ORDER = ("base", "sft", "opsd", "grpo", "opsd_grpo")
 TEXT_LIMIT = 20_000  # characters of one text that the page keeps; thinking can run to hundreds of thousands
 
 Verdicts = tuple[bool | None, ...]
@@ -41,6 +41,7 @@ class Answer:
     reward: float | None
     step: int | None = None
     advantage: float | None = None
+    entropy: float | None = None  # nats a token, of an evaluation's answer
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,7 @@ def _answer(record: Mapping[str, Any], source: str, where: str, rubrics: Mapping
         reward=_number(record, "reward", where),
         step=step,
         advantage=_number(record, "advantage", where),
+        entropy=_number(record, "entropy", where),
     )
 
 

@@ -24,7 +24,8 @@ def comparison_table(run_dir: str | Path) -> list[dict[str, Any]]:
     """One mapping for each eval/<row>.jsonl, base first.
 
     row, environments (number with an answer), samples (number of answers), reward and tokens {"mean", "low", "high"},
-    difference {"mean", "low", "high", "environments"} of the reward to base, paired (None for base or without one),
+    difference {"mean", "low", "high", "environments"} of the reward to base, paired (None for base or without one), entropy {"mean", "low",
+    "high"} (nats a token, estimated from the sampled tokens; its numbers are None for answers written without it),
     truncated (share of answers that reached the token limit), unscored (number of answers without a reward; they are in no mean).
     Means without data and intervals of fewer than two environments are None. Raises InputError naming the directory or the line.
     """
@@ -48,6 +49,7 @@ def compare(rows: Mapping[str, Sequence[Answer]]) -> list[dict[str, Any]]:
                 "reward": estimate(list(rewards[row].values())),
                 "difference": _difference(rewards[row], rewards[BASE]) if row != BASE and BASE in rewards else None,
                 "tokens": estimate(list(tokens.values())),
+                "entropy": estimate(list(environment_means(answers, lambda answer: answer.entropy).values())),
                 "truncated": sum(answer.finish_reason == "length" for answer in answers) / len(answers),
                 "unscored": sum(answer.reward is None for answer in answers),
             }
@@ -70,14 +72,15 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
 
     out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=_caption(table), caption_justify="left")
     out.add_column("row", no_wrap=True)
-    for heading in ("reward", "difference to base", "tokens", "cut", "unscored"):
+    for heading in ("reward", "difference to base", "entropy", "tokens", "cut", "unscored"):
         out.add_column(heading, justify="right", no_wrap=True)
     for row in table:
         out.add_row(
             row["row"],
             format_estimate(row["reward"]),
             format_estimate(row["difference"], "{:+.3f}"),
-            "–" if row["tokens"]["mean"] is None else f"{row['tokens']['mean']:.0f}",
+            _mean(row.get("entropy"), "{:.2f}"),
+            _mean(row["tokens"], "{:.0f}"),
             f"{row['truncated']:.0%}",
             str(row["unscored"]),
             style="bold" if row["difference"] and row["difference"]["low"] is not None and row["difference"]["low"] > 0 else None,
@@ -89,8 +92,12 @@ def _caption(table: Sequence[Mapping[str, Any]]) -> str:
     counts = {f"{row['environments']} environments, {row['samples']} answers" for row in table}
     return (
         f"Held out: {' or '.join(sorted(counts))} a row. Brackets: 95 % intervals, bootstrap over environments; differences are paired "
-        "within environments. Cut: share of answers that reached the token limit."
+        "within environments. Entropy: nats a token. Cut: share of answers that reached the token limit."
     )
+
+
+def _mean(value: Mapping[str, Any] | None, number: str) -> str:
+    return "–" if value is None or value["mean"] is None else number.format(value["mean"])
 
 
 def format_estimate(value: Mapping[str, Any] | None, number: str = "{:.3f}") -> str:

@@ -16,16 +16,18 @@ SAMPLING = SamplingParams(temperature=1.0, max_tokens=12, seed=3)
 
 
 class Counting:
-    """The real engine, which counts its calls and can be told to fail at one."""
+    """The real engine, which counts its calls, keeps what it sampled and can be told to fail at a call."""
 
     def __init__(self, engine, fail_at=None):
-        self.engine, self.fail_at, self.calls = engine, fail_at, 0
+        self.engine, self.fail_at, self.calls, self.completions = engine, fail_at, 0, []
 
     def generate(self, prompts, params):
         self.calls += 1
         if self.calls == self.fail_at:
             raise RuntimeError("power cut")
-        return self.engine.generate(prompts, params)
+        groups = self.engine.generate(prompts, params)
+        self.completions += [completion for group in groups for completion in group]
+        return groups
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +41,22 @@ def run(parts, environments, out, engine=None, **changes):
 
 
 def test_files_hold_what_was_sampled_and_scored(parts, environments, tmp_path):
-    answers, summary = run(parts, environments, tmp_path / "eval" / "base.v1")
+    engine = Counting(parts[0])
+    answers, summary = run(parts, environments, tmp_path / "eval" / "base.v1", engine)
     lines = [orjson.loads(line) for line in (tmp_path / "eval" / "base.v1.jsonl").read_bytes().splitlines()]
     assert lines == orjson.loads(orjson.dumps(answers))
     assert [(line["environment"], line["sample"]) for line in lines] == [(e.id, sample) for e in environments for sample in range(2)]
-    for line, environment in zip(lines, [e for e in environments for _ in range(2)]):
+    for line, environment, completion in zip(lines, [e for e in environments for _ in range(2)], engine.completions, strict=True):
         [scored] = parts[2].score([(environment, line["plan"])])
         assert (line["specialised"], line["general"], line["reward"]) == (list(scored.specialised), list(scored.general), scored.reward)
         assert len(parts[1].encode(line["response"])) == line["tokens"] or "\ufffd" in line["response"]
         assert line["finish_reason"] == "length" or line["tokens"] <= 12
+        assert line["entropy"] == pytest.approx(-numpy.mean(completion.logprobs)) and line["entropy"] > 0
     assert orjson.loads((tmp_path / "eval" / "base.v1.json").read_bytes()) == orjson.loads(orjson.dumps(summary))
     assert (summary["row"], summary["environments"], summary["samples"], summary["sampling"]["seed"]) == ("base.v1", 3, 2, 3)
     assert summary["truncated"] == sum(line["finish_reason"] == "length" for line in lines) / 6
-    assert summary["tokens"]["mean"] == pytest.approx(numpy.mean([line["tokens"] for line in lines]))
+    for name in ("tokens", "entropy"):
+        assert summary[name]["mean"] == pytest.approx(numpy.mean([line[name] for line in lines]))
     assert sorted(path.name for path in (tmp_path / "eval").iterdir()) == ["base.v1.json", "base.v1.jsonl"]
 
 
@@ -110,7 +115,7 @@ def test_other_environments_and_a_retrained_adapter_are_refused(parts, environme
 
 def test_unscored_and_unanswered_are_counted_and_left_out():
     def answer(environment, reward, plan="p", finish="stop", tokens=10):
-        return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens}
+        return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens, "entropy": 1.5}
 
     summary = summarise([answer("a", 0.2), answer("a", None), answer("b", 0.6, tokens=40), answer("b", 0.0, "", "length", tokens=20)])
     assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)

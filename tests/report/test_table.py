@@ -13,7 +13,9 @@ from papergym.report import comparison_table, print_table, write_table
 from papergym.report.table import format_estimate
 
 
-def write_answers(run: Path, row: str, rewards: dict[str, list[float | None]], tokens: int = 10, cut: int = 0) -> None:
+def write_answers(
+    run: Path, row: str, rewards: dict[str, list[float | None]], tokens: int = 10, cut: int = 0, entropy: float = 2.0
+) -> None:
     lines = [
         {
             "environment": environment,
@@ -25,6 +27,7 @@ def write_answers(run: Path, row: str, rewards: dict[str, list[float | None]], t
             "specialised": [],
             "general": [],
             "reward": reward,
+            "entropy": entropy + sample,
         }
         for environment, values in rewards.items()
         for sample, reward in enumerate(values)
@@ -45,6 +48,7 @@ def test_values_by_hand(tmp_path):
     assert grpo["reward"]["mean"] == pytest.approx((0.7 + 0.5 + 1.0) / 3)
     assert grpo["truncated"] == pytest.approx(0.5)
     assert grpo["tokens"]["mean"] == pytest.approx(20.5)
+    assert grpo["entropy"]["mean"] == pytest.approx(2.5)
     # Only a and b are scored in both: +0.4 and -0.1.
     assert grpo["difference"]["environments"] == 2
     assert grpo["difference"]["mean"] == pytest.approx(0.15)
