@@ -8,16 +8,17 @@ SELECTION = "demo.txt"  # names, one a line, of the entries to use; without it a
 NOT_PAPERS = (".md", ".txt", ".toml", ".json", ".jsonl", ".pdf", ".html", ".csv", ".py")
 
 
-def list_papers(folder: str | Path) -> list[Path]:
+def list_papers(folder: str | Path, *, selected: bool = True) -> list[Path]:
     """The papers of a folder, by name: every sub-folder and every file that is not plainly something else, or those that demo.txt names.
 
-    Raises InputError when there are none or demo.txt names what is not there, FileNotFoundError, NotADirectoryError.
+    selected: whether demo.txt is heeded. Raises InputError when there are none or demo.txt names what is not there, FileNotFoundError,
+    NotADirectoryError.
     """
     folder = Path(folder)
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.suffix.lower() not in NOT_PAPERS)
     entries = [entry for entry in entries if entry.is_dir() or not entry.name.upper().startswith(("LICENSE", "README", "MAKEFILE"))]
     selection = folder / SELECTION
-    if selection.exists():
+    if selected and selection.exists():
         names = selection.read_text(encoding="utf-8").split()
         if missing := [name for name in names if not (folder / name).exists()]:
             raise InputError(f"{selection}: names {missing[0]!r}, which is not in {folder}")

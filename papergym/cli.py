@@ -105,14 +105,20 @@ def report(run: Path) -> None:
 @main.command()
 @click.option("--papers", type=PATH, default=Path("examples/papers"), show_default=True, help="a folder of papers")
 @click.option("--run", "run_dir", type=PATH, default=Path("runs/demo"), show_default=True, help="where everything is written")
-@click.option("--config", type=PATH, default=Path("configs/demo.toml"), show_default=True, help="the recipe")
+@click.option("--config", type=PATH, default=None, help="the recipe  [default: configs/demo.toml, or configs/demo_long.toml with --long]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. grpo.run.steps=40")
+@click.option(
+    "--long", is_flag=True, help="all papers; five rows at equal numbers of steps, three seeds: about an hour and a half on two cores"
+)
 @click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
-def demo(papers: Path, run_dir: Path, config: Path, overrides: tuple[str, ...], more: tuple[str, ...]) -> None:
+def demo(papers: Path, run_dir: Path, config: Path | None, overrides: tuple[str, ...], long: bool, more: tuple[str, ...]) -> None:
     """Run the whole path on a small model: papers, environments, OPSD, GRPO, evaluation, report. Run again to go on where it stopped."""
-    from papergym.recipes import run_demo
+    from papergym.recipes import run_demo, run_long_demo
 
-    run_demo(papers, run_dir, config, overrides + more)
+    if long:
+        run_long_demo(papers, run_dir, config or Path("configs/demo_long.toml"), overrides + more)
+    else:
+        run_demo(papers, run_dir, config or Path("configs/demo.toml"), overrides + more)
 
 
 if __name__ == "__main__":

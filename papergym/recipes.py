@@ -1,11 +1,14 @@
 """Recipes: stages in order, evaluation between them, and the report. A recipe that was stopped goes on where it was."""
 
 import dataclasses
+import functools
+import math
 import os
 import platform
+import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,14 @@ from rich.console import Console
 from papergym.config import from_mapping, read_values, to_mapping
 from papergym.environment import Environment, read_environments, write_environments
 from papergym.errors import InputError
-from papergym.files import exclusive, read_json, write_json
+from papergym.files import exclusive, read_json, read_jsonl, write_json, write_jsonl
 
 PACKAGES = ("papergym", "torch", "numpy", "tokenizers", "safetensors", "gguf")
+ALGORITHMS = {
+    "opsd": "OPSD: the model learns from itself with the rubric in its prompt",
+    "grpo": "GRPO: the rubric as reward",
+    "sft": "SFT: imitating the reference",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,54 +49,116 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class DemoConfig:
-    """The demo's recipe. opsd and grpo are the trainers' own tables; the recipe fills in paths, model and data."""
+    """The demo's recipe. opsd, grpo and sft are the trainers' own tables; the recipe fills in paths, model and data."""
 
     opsd: dict[str, Any]
     grpo: dict[str, Any]
+    sft: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the long demo
     model: DemoModel = dataclasses.field(default_factory=DemoModel)
     evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
     heldout_share: float = 1 / 3  # of the papers whose paper.toml names no split
     seed: int = 0
+    seeds: int = 3  # of the long demo: seed, seed + 1, …
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"key 'seeds' has the value {self.seeds}: at least 1 is needed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One training of a recipe. after: the stage whose adapter it goes on from. row: the name of its evaluation, None for none."""
+
+    name: str  # of its directory
+    algorithm: str  # opsd, grpo or sft
+    steps: int
+    after: str | None = None
+    row: str | None = None
 
 
 def run_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence[str] = ()) -> None:
     """The whole path: environments from papers, the base model's evaluation, OPSD, GRPO from there, evaluations, table and report."""
     from papergym.data_pipeline.collection import list_papers
-    from papergym.distill.train import OpsdConfig
-    from papergym.distill.train import run as train_opsd
-    from papergym.report import write_report
-    from papergym.report.table import print_table, write_table
-    from papergym.rl.train import GrpoConfig
-    from papergym.rl.train import run as train_grpo
+    from papergym.report import print_table
     from papergym.training.loop import run_lock
 
-    console = Console(stderr=True)
     started = time.monotonic()
-    config = from_mapping(DemoConfig, read_values(config_path, overrides))
-    opsd_adapter, grpo_adapter = run_dir / "opsd" / "adapter", run_dir / "grpo" / "adapter"
-    # Both are built before anything runs, so that a mistake in the last stage's settings is found first.
-    opsd = from_mapping(OpsdConfig, _stage(config, config.opsd, run_dir / "opsd", adapter=None), prefix="opsd.")
-    grpo = from_mapping(GrpoConfig, _stage(config, config.grpo, run_dir / "grpo", adapter=opsd_adapter), prefix="grpo.")
+    config = _read_config(config_path, overrides)
+    opsd, grpo = config.opsd["run"]["steps"], config.grpo["run"]["steps"]
+    stages = [Stage("opsd", "opsd", opsd, row="opsd"), Stage("grpo", "grpo", grpo, after="opsd", row="grpo")]
     with run_lock(run_dir):
-        sources = list_papers(papers)
-        _write_run_file(run_dir, papers, config, ["opsd", "grpo"])
-        console.rule(f"1/5  environments from {len(sources)} papers of {papers}")
-        prepare_environments(sources, run_dir / "environments", config.heldout_share, config.seed)
-        console.rule("2/5  the base model answers the held-out environments")
-        _evaluate_row(config, run_dir, "base", None)
-        console.rule(f"3/5  OPSD, {opsd.run.steps} steps: the model learns from itself with the rubric in its prompt")
-        if not opsd_adapter.exists():
-            train_opsd(opsd, resume=True)
-        _evaluate_row(config, run_dir, "opsd", opsd_adapter)
-        console.rule(f"4/5  GRPO, {grpo.run.steps} steps: the rubric as reward")
-        if not grpo_adapter.exists():
-            train_grpo(grpo, resume=True)
-        _evaluate_row(config, run_dir, "grpo", grpo_adapter)
-        console.rule("5/5  table and report")
-        table = write_table(run_dir)
-        path = write_report(run_dir)
+        table, page = _run_stages(list_papers(papers), papers, run_dir, config, stages)
     print_table(table)
-    print(f"{time.monotonic() - started:.0f} s in this call\n{path}")
+    print(f"{_reward_change(run_dir / 'grpo')}\n{time.monotonic() - started:.0f} s in this call\n{page}")
+
+
+def run_long_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence[str] = ()) -> None:
+    """Five rows at equal numbers of optimizer steps, for several seeds: base, SFT, OPSD, GRPO, and OPSD then GRPO, which divides them.
+
+    RUN/seed<S> is a run directory for each seed, with a report of its own; RUN's table and report are over the answers of all of them.
+    """
+    from papergym.data_pipeline.collection import list_papers
+    from papergym.report import print_table, write_report
+    from papergym.report.table import write_table
+    from papergym.training.loop import run_lock
+
+    config = _read_config(config_path, overrides)
+    first, second = config.opsd["run"]["steps"], config.grpo["run"]["steps"]
+    stages = [
+        *(Stage(algorithm, algorithm, first + second, row=algorithm) for algorithm in ("sft", "opsd", "grpo")),
+        Stage("opsd_grpo_1", "opsd", first),
+        Stage("opsd_grpo_2", "grpo", second, after="opsd_grpo_1", row="opsd_grpo"),
+    ]
+    sources, directories = list_papers(papers, selected=False), []
+    with run_lock(run_dir):
+        _write_run_file(run_dir, papers, config, [])
+        for seed in range(config.seed, config.seed + config.seeds):
+            evaluation = dataclasses.replace(config.evaluation, seed=config.evaluation.seed + seed)
+            directories.append(run_dir / f"seed{seed}")
+            _run_stages(sources, papers, directories[-1], dataclasses.replace(config, seed=seed, evaluation=evaluation), stages)
+        _join_seeds(run_dir, directories)
+        table = write_table(run_dir)
+        page = write_report(run_dir)
+    print_table(table)
+    for directory in directories:
+        changes = (f"{stage.name}: {_reward_change(directory / stage.name)}" for stage in stages if stage.algorithm == "grpo")
+        print(f"{directory.name}  " + "; ".join(changes))
+    print(page)
+
+
+def _read_config(path: Path, overrides: Sequence[str]) -> DemoConfig:
+    config = from_mapping(DemoConfig, read_values(path, overrides))
+    for algorithm in ("opsd", "grpo"):
+        steps = getattr(config, algorithm).get("run", {}).get("steps")
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise InputError(f"key '{algorithm}.run.steps' has the value {steps!r}: a whole number from 1 is needed")
+    return config
+
+
+def _run_stages(
+    sources: Sequence[Path], papers: Path, run_dir: Path, config: DemoConfig, stages: Sequence[Stage]
+) -> tuple[list[dict[str, Any]], Path]:
+    """Environments, the base model's evaluation, each stage and its evaluation, table and report; what is there already is kept."""
+    from papergym.report import write_report
+    from papergym.report.table import write_table
+
+    console = Console(stderr=True)
+    # All are built before anything runs, so that a mistake in the last stage's settings is found first.
+    trainers = [_trainer(config, stage, run_dir) for stage in stages]
+    _write_run_file(run_dir, papers, config, [stage.name for stage in stages])
+    console.rule(f"environments from {len(sources)} papers of {papers}")
+    prepare_environments(sources, run_dir / "environments", config.heldout_share, config.seed)
+    console.rule("the base model answers the held-out environments")
+    _evaluate_row(config, run_dir, "base", None)
+    for number, (stage, train) in enumerate(zip(stages, trainers), start=1):
+        console.rule(f"training {number} of {len(stages)}: {stage.name}, {stage.steps} steps of {ALGORITHMS[stage.algorithm]}")
+        adapter = run_dir / stage.name / "adapter"
+        if not adapter.exists():
+            train()
+        if stage.row is not None:
+            _evaluate_row(config, run_dir, stage.row, adapter)
+    console.rule("table and report")
+    return write_table(run_dir), write_report(run_dir)
 
 
 def prepare_environments(
@@ -158,18 +228,58 @@ def evaluate_model(
     return summary
 
 
-def _stage(config: DemoConfig, values: Mapping[str, Any], directory: Path, adapter: Path | None) -> dict[str, Any]:
-    """A trainer's configuration with what the recipe decides: where to write, which model, which data."""
-    tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in values.items()}
+def _trainer(config: DemoConfig, stage: Stage, run_dir: Path) -> Callable[[], Path]:
+    """The training of a stage, with its configuration checked: where to write, which model and which data are the recipe's to say."""
+    from papergym.distill.train import OpsdConfig
+    from papergym.distill.train import run as train_opsd
+    from papergym.rl.train import GrpoConfig
+    from papergym.rl.train import run as train_grpo
+    from papergym.training.sft import SftConfig
+    from papergym.training.sft import run as train_sft
+
+    settings, train = {"opsd": (OpsdConfig, train_opsd), "grpo": (GrpoConfig, train_grpo), "sft": (SftConfig, train_sft)}[stage.algorithm]
+    given = {name: dict(table) if isinstance(table, Mapping) else table for name, table in getattr(config, stage.algorithm).items()}
     decided = {
-        "run": {"dir": str(directory), "seed": config.seed},
-        "model": to_mapping(config.model) | {"adapter": None if adapter is None else str(adapter)},
-        "data": {"train": str(directory.parent / "environments" / "train.jsonl")},
+        "run": {"dir": str(run_dir / stage.name), "seed": config.seed, "steps": stage.steps},
+        "model": to_mapping(config.model) | {"adapter": str(run_dir / stage.after / "adapter") if stage.after else None},
+        "data": {"train": str(run_dir / "environments" / "train.jsonl")},
     }
-    return tables | {name: tables.get(name, {}) | table for name, table in decided.items()}
+    values = given | {name: given.get(name, {}) | table for name, table in decided.items()}
+    return functools.partial(train, from_mapping(settings, values, prefix=f"{stage.algorithm}."), resume=True)
+
+
+def _join_seeds(run_dir: Path, directories: Sequence[Path]) -> None:
+    """Writes RUN/environments and RUN/eval from the runs of several seeds, whose samples are numbered on."""
+    for path in (directories[0] / "environments").glob("*.jsonl"):
+        write_jsonl(run_dir / "environments" / path.name, (record for _, record in read_jsonl(path)))
+    for path in (directories[0] / "eval").glob("*.jsonl"):
+        answers = []
+        for number, directory in enumerate(directories):
+            records = [record for _, record in read_jsonl(directory / "eval" / path.name)]
+            samples = 1 + max(record["sample"] for record in records)
+            answers += [record | {"sample": number * samples + record["sample"], "seed": directory.name} for record in records]
+        write_jsonl(run_dir / "eval" / path.name, answers)
+
+
+def _reward_change(stage_dir: Path) -> str:
+    """The reward of a GRPO run's first and last third of steps, mean and standard error over the groups' means."""
+    groups: dict[tuple[int, str], list[float]] = {}
+    for _, record in read_jsonl(stage_dir / "rollouts.jsonl"):
+        if record["reward"] is not None:
+            groups.setdefault((record["step"], record["environment"]), []).append(record["reward"])
+    last = max((step for step, _ in groups), default=0)
+    third = math.ceil(last / 3)
+    parts = []
+    for name, low, high in (("first", 1, third), ("last", last - third + 1, last)):
+        means = [sum(rewards) / len(rewards) for (step, _), rewards in groups.items() if low <= step <= high]
+        error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+        parts.append(f"{name} {third} steps {sum(means) / max(1, len(means)):.3f} ± {error:.3f}")
+    return f"training reward, {', '.join(parts)} (mean and standard error over groups)"
 
 
 def _evaluate_row(config: DemoConfig, run_dir: Path, row: str, adapter: Path | None) -> None:
+    if (run_dir / "eval" / f"{row}.json").exists():  # written last; run.json has vouched for the settings
+        return
     evaluate_model(
         **to_mapping(config.evaluation),
         model_path=config.model.path,

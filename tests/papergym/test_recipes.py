@@ -54,6 +54,33 @@ def demo(tmp_path_factory, tiny_policy):
     return directory / "run", [str(argument) for argument in arguments], result.stdout
 
 
+def test_the_long_demo_has_five_rows_over_all_seeds_and_papers(demo, tmp_path):
+    _, arguments, _ = demo
+    papers = Path(arguments[arguments.index("--papers") + 1])
+    (papers / "demo.txt").write_text("bid-preparation\n")  # not heeded
+    arguments = [*arguments, "--long", "--set", "seeds=2", "evaluation.samples=1", "opsd.run.steps=1", "grpo.run.steps=1"]
+    arguments[arguments.index("--run") + 1] = str(tmp_path / "run")
+    result = CliRunner().invoke(main, arguments)
+    (papers / "demo.txt").unlink()
+    assert result.exit_code == 0, (result.output, result.exception)
+    table = json.loads((tmp_path / "run/table.json").read_text())
+    assert [row["row"] for row in table] == ["base", "sft", "opsd", "grpo", "opsd_grpo"]
+    for row in table:
+        (first, second) = (
+            [json.loads(line) for line in (tmp_path / f"run/seed{seed}/eval/{row['row']}.jsonl").read_text().splitlines()]
+            for seed in (0, 1)
+        )
+        assert [answer["response"] for answer in first] != [answer["response"] for answer in second]
+        assert row["samples"] == 2 and row["reward"]["mean"] == pytest.approx((first[0]["reward"] + second[0]["reward"]) / 2)
+        assert row["entropy"]["mean"] == pytest.approx((first[0]["entropy"] + second[0]["entropy"]) / 2)
+    steps = {path.name: json.loads((path / "config.json").read_text())["run"]["steps"] for path in (tmp_path / "run/seed1").glob("[sog]*")}
+    assert steps == {"sft": 2, "opsd": 2, "grpo": 2, "opsd_grpo_1": 1, "opsd_grpo_2": 1}
+    assert result.stdout.count("training reward, first") == 4
+    before = files(tmp_path / "run")
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    assert files(tmp_path / "run") == before
+
+
 def files(directory):
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
