@@ -14,9 +14,9 @@ from papergym.data_pipeline.latex import Paper, load_paper
 from papergym.data_pipeline.latex.sources import read_sources
 from papergym.data_pipeline.plain_text import plain_text
 from papergym.data_pipeline.rubric import CRITERIA, rubric
-from papergym.environment import DIMENSIONS, Environment, write_environments
+from papergym.environment import DIMENSIONS, Environment, checked_records
 from papergym.errors import InputError
-from papergym.files import write_jsonl
+from papergym.files import atomic_write, json_line, write_jsonl
 from papergym.progress import progress_bar
 from papergym.registry import resolve
 
@@ -60,7 +60,7 @@ def build(
         raise InputError("no papers to build environments from: give at least one folder, .tex file or archive")
     environments: dict[str, Environment] = {}
     rejected: list[dict[str, str]] = []
-    with progress_bar("papers", len(paths)) as bar:
+    with atomic_write(out) as file, progress_bar("papers", len(paths)) as bar:
         for paper in paths:
             bar.note(printable(paper.name))
             try:
@@ -71,13 +71,13 @@ def build(
             except (ValueError, OSError) as error:
                 rejected.append({"paper": printable(str(paper)), "reason": printable(str(error))})
             bar.advance()
-    write_jsonl(rejects, rejected)
-    if not environments:
-        first_reason = f"{rejected[0]['paper']}: {rejected[0]['reason']}"
-        raise InputError(
-            f"none of the {len(paths)} papers gives an environment; the first one, {first_reason}; all reasons are in {rejects}"
-        )
-    write_environments(out, environments.values())
+        write_jsonl(rejects, rejected)
+        if not environments:
+            first_reason = f"{rejected[0]['paper']}: {rejected[0]['reason']}"
+            raise InputError(
+                f"none of the {len(paths)} papers gives an environment; the first one, {first_reason}; all reasons are in {rejects}"
+            )
+        file.writelines(map(json_line, checked_records(environments.values())))
     return BuildSummary(len(environments), len(rejected), out, rejects)
 
 

@@ -1,10 +1,11 @@
 """Which environments are trained on and which are held out, by paper."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy
 
-from papergym.environment import Environment
+from papergym.environment import Environment, write_environments
 from papergym.errors import InputError
 
 
@@ -25,6 +26,22 @@ def split_environments(environments: Sequence[Environment], heldout_share: float
             "so add papers"
         )
     return train, heldout
+
+
+def write_split(
+    environments: Sequence[Environment], train: Path, heldout: Path, heldout_share: float, seed: int
+) -> tuple[list[Environment], list[Environment]]:
+    """Splits and writes both files. At no moment does the new file of one side stand beside the old file of the other.
+
+    Raises InputError for what split_environments refuses, and when both paths are the same.
+    """
+    if train.resolve() == heldout.resolve():
+        raise InputError(f"{train}: the environments to train on and those held out need two files")
+    sides = split_environments(environments, heldout_share, seed)
+    heldout.unlink(missing_ok=True)
+    write_environments(train, sides[0])
+    write_environments(heldout, sides[1])
+    return sides
 
 
 def _paper(environment: Environment) -> str:

@@ -26,7 +26,7 @@ from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
 from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least, within
 from papergym.training.data import PromptStream, encode_prompts
-from papergym.training.loop import Batch, Phases, Policy, load_policy, train
+from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import pack, pad_rows, predicting_hidden
 from papergym.training.rollouts import Rollout, rollout_metrics, sample_rollouts
 
@@ -132,8 +132,7 @@ class Opsd:
 
 def run(config: OpsdConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config, resume)
-    return train(config, policy, Opsd(config, policy), "OPSD", resume)
+    return run_training(config, Opsd, "OPSD", resume)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ estimate, without bias for its positions, of the entropy of the distribution tha
 """
 
 import hashlib
-import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,21 +19,20 @@ import orjson
 
 from papergym.environment import Environment
 from papergym.errors import InputError
-from papergym.files import read_json, read_jsonl, write_json, write_jsonl
+from papergym.files import append_jsonl, exclusive, read_json, read_jsonl, reopen_jsonl, write_json, write_jsonl
 from papergym.judge.answer import plan_of
 from papergym.judge.scoring import Judge, score_all
 from papergym.model.generation import Engine, SamplingParams
+from papergym.model.lora import ADAPTER_FILES
 from papergym.model.prompts import student_messages
 from papergym.model.tokenizer import Tokenizer
 from papergym.progress import progress_bar
 from papergym.seeds import derive_seed
 from papergym.statistics import estimate
 
-_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-
 
 def evaluate(
-    engine: Engine,
+    open_engine: Callable[[], Engine],
     tokenizer: Tokenizer,
     environments: Sequence[Environment],
     judge: Judge,
@@ -50,16 +48,17 @@ def evaluate(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Answers every environment `samples` times, scores the answers, writes OUT.jsonl and OUT.json, and returns (answers, summary).
 
-    out: path of both files without their endings; its name is the row's. model, adapter and judge_spec are recorded and compared, they
-    open nothing. sampling: its n is replaced by samples; its seed (None counts as 0) fixes every sample. batch_size: environments a call of
-    the engine. Raises InputError when files of that name were made with other arguments, naming the first that differs.
+    open_engine: called once, and only when something is left to answer. out: path of both files without their endings; its name is the
+    row's. model, adapter and judge_spec are recorded and compared, they open nothing. sampling: its n is replaced by samples; its seed
+    (None counts as 0) fixes every sample. batch_size: environments a call of the engine. Raises InputError when another process writes
+    these files, and when files of that name were made with other arguments, naming the first that differs.
     """
     prompts = [tokenizer.chat(student_messages(environment), thinking=thinking) for environment in environments]
     sampling = replace(sampling, n=samples, seed=sampling.seed or 0)
     arguments = {
         "model": model,
         "adapter": None if adapter is None else str(adapter),
-        "adapter_sha256": None if adapter is None else _digest(*((Path(adapter) / name).read_bytes() for name in _ADAPTER_FILES)),
+        "adapter_sha256": None if adapter is None else _digest(*((Path(adapter) / name).read_bytes() for name in ADAPTER_FILES)),
         "judge": judge_spec if isinstance(judge_spec, str) else dict(judge_spec),
         "samples": samples,
         "sampling": asdict(sampling),
@@ -72,30 +71,33 @@ def evaluate(
     if summary_path.exists():
         summary = read_json(summary_path)
         _refuse_others(summary_path, summary.get("arguments") if isinstance(summary, dict) else None, arguments)
-        partial_path.unlink(missing_ok=True)
         return [record for _, record in read_jsonl(answers_path)], summary
-    batches = _resume(partial_path, arguments)
-    with progress_bar(f"eval {out.name}", len(environments)) as bar:
+    with (
+        exclusive(partial_path, f"{out}: another process is writing this evaluation; wait for it or choose another place"),
+        progress_bar(f"eval {out.name}", len(environments)) as bar,
+    ):
+        batches, engine = _resume(partial_path, arguments), None
         for first in range(0, len(environments), batch_size):
             chosen = slice(first, first + batch_size)
             if first not in batches:
+                engine = engine or open_engine()
                 params = replace(sampling, seed=derive_seed(sampling.seed or 0, first))
                 batches[first] = _batch(engine, tokenizer, environments[chosen], prompts[chosen], judge, params)
-                _append(partial_path, {"first": first, **batches[first]})
+                append_jsonl(partial_path, [{"first": first, **batches[first]}])
             bar.advance(len(environments[chosen]))
-    answers = [answer for first in sorted(batches) for answer in batches[first]["answers"]]
-    summary = {
-        "row": out.name,
-        **{key: arguments[key] for key in ("model", "adapter", "judge")},
-        **summarise(answers),
-        **{key: arguments[key] for key in ("samples", "sampling", "thinking")},
-        "seconds": sum(batch["seconds"] for batch in batches.values()),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
-        "arguments": arguments,
-    }
-    write_jsonl(answers_path, answers)
-    write_json(summary_path, summary)
-    partial_path.unlink()
+        answers = [answer for first in sorted(batches) for answer in batches[first]["answers"]]
+        summary = {
+            "row": out.name,
+            **{key: arguments[key] for key in ("model", "adapter", "judge")},
+            **summarise(answers),
+            **{key: arguments[key] for key in ("samples", "sampling", "thinking")},
+            "seconds": sum(batch["seconds"] for batch in batches.values()),
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
+            "arguments": arguments,
+        }
+        write_jsonl(answers_path, answers)
+        partial_path.unlink()
+        write_json(summary_path, summary)  # last: where it is, everything is done
     return answers, summary
 
 
@@ -162,27 +164,13 @@ def _batch(
 
 
 def _resume(partial_path: Path, arguments: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Batches finished earlier, by their first environment; starts the file if there is none. A line that was cut is dropped."""
-    lines = partial_path.read_bytes().split(b"\n") if partial_path.exists() else [b""]
-    try:
-        whole = [orjson.loads(line) for line in lines[:-1]]
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{partial_path}: a damaged line in an unfinished evaluation ({error}); remove the file to start again") from error
-    if not whole:
-        partial_path.parent.mkdir(parents=True, exist_ok=True)
-        partial_path.unlink(missing_ok=True)
-        _append(partial_path, {"arguments": arguments})
+    """Batches finished earlier, by their first environment; starts the file if it is empty. A line that was cut is dropped."""
+    records = reopen_jsonl(partial_path, lambda record: True)
+    if not records:
+        append_jsonl(partial_path, [{"arguments": arguments}])
         return {}
-    _refuse_others(partial_path, whole[0].get("arguments"), arguments)
-    os.truncate(partial_path, partial_path.stat().st_size - len(lines[-1]))
-    return {batch.pop("first"): batch for batch in whole[1:]}
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with open(path, "ab") as file:
-        file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-        file.flush()
-        os.fsync(file.fileno())
+    _refuse_others(partial_path, records[0].get("arguments"), arguments)
+    return {batch.pop("first"): batch for batch in records[1:]}
 
 
 def _refuse_others(path: Path, made_with: Any, arguments: Mapping[str, Any]) -> None:

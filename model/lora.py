@@ -20,6 +20,7 @@ from papergym.model.decoder import CausalLM
 from papergym.model.tensors import fill_parameters, list_safetensors, match_tensors, write_safetensors
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _PREFIX = "base_model.model."  # what PEFT's wrappers put before a parameter's name
 # What an adapter_config.json may say. Any other option must be off: it could change what the adapter computes.
 _PEFT_READ = ("r", "lora_alpha", "lora_dropout", "target_modules")
@@ -161,9 +162,9 @@ def save_adapter(model: CausalLM, directory: str | Path) -> None:
     """Writes adapter_config.json and adapter_model.safetensors (fp32) as PEFT and vLLM read them."""
     directory, state = Path(directory), adapter_state_dict(model)
     config = next(module.config for _, module in _adapters(model))
-    write_safetensors(directory / "adapter_model.safetensors", {_PREFIX + name: tensor for name, tensor in state.items()})
+    write_safetensors(directory / ADAPTER_FILES[1], {_PREFIX + name: tensor for name, tensor in state.items()})
     write_json(
-        directory / "adapter_config.json",
+        directory / ADAPTER_FILES[0],
         {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -190,8 +191,8 @@ def load_adapter(model: CausalLM, directory: str | Path) -> CausalLM:
     isn't supported, or the tensor and the shapes that belong to another model.
     """
     directory = Path(directory)
-    config = _read_peft_config(directory / "adapter_config.json")
-    file = directory / "adapter_model.safetensors"
+    config = _read_peft_config(directory / ADAPTER_FILES[0])
+    file = directory / ADAPTER_FILES[1]
     if not file.is_file():
         raise InputError(f"{directory}: no adapter_model.safetensors in it; adapters in other formats are not read")
     present = lora_config(model)

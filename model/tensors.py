@@ -1,13 +1,12 @@
 """Tensors in files: listed by name and shape first, so that a mismatch is found before anything is read or allocated."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from papergym.errors import InputError
@@ -44,11 +43,7 @@ def list_safetensors(path: Path) -> list[StoredTensor]:
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Writes one safetensors file, atomically."""
     with atomic_write(path) as file:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file.name, metadata={"format": "pt"})
-        # save_file may put a file of its own in the place of the open one, readable by its owner only.
-        with open(file.name, "rb") as written:
-            os.fchmod(written.fileno(), os.fstat(file.fileno()).st_mode)
-            os.fsync(written.fileno())
+        file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"}))
 
 
 def match_tensors(

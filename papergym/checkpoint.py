@@ -1,8 +1,6 @@
 """Training checkpoints that are either whole or absent: written beside, checksummed, then renamed into place."""
 
 import hashlib
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import torch
 
 from papergym.errors import InputError
-from papergym.files import read_json, sync_directory, write_json
+from papergym.files import atomic_directory, read_json, remove_directory, remove_leftovers, write_json
 
 STATE, MANIFEST = "state.pt", "manifest.json"
 
@@ -20,24 +18,25 @@ def save_checkpoint(directory: str | Path, step: int, state: Mapping[str, Any], 
 
     state: tensors and plain values (adapter, optimizer). identity: what a resume must agree with (model, configuration).
     """
-    directory = Path(directory)
-    final, temporary = directory / f"step_{step:08d}", directory / f".step_{step:08d}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    torch.save(dict(state), temporary / STATE)
-    with open(temporary / STATE, "rb") as file:
-        os.fsync(file.fileno())
-    write_json(temporary / MANIFEST, {"step": step, "sha256": _sha256(temporary / STATE), "identity": dict(identity)})
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(temporary, final)
-    sync_directory(directory)
-    for old in _checkpoints(directory)[:-keep]:
-        shutil.rmtree(old)
+    final = Path(directory) / f"step_{step:08d}"
+    with atomic_directory(final) as temporary:
+        torch.save(dict(state), temporary / STATE)
+        write_json(temporary / MANIFEST, {"step": step, "sha256": _sha256(temporary / STATE), "identity": dict(identity)})
+    prune_checkpoints(directory, keep)
     return final
 
 
+def prune_checkpoints(directory: str | Path, keep: int) -> None:
+    """Removes all but the `keep` newest checkpoints, and what a kill left of those being written or removed."""
+    directory = Path(directory)
+    for leftover in directory.glob(".step_*"):
+        remove_leftovers(directory / leftover.stem.removeprefix("."))
+    for old in _checkpoints(directory)[:-keep]:
+        remove_directory(old)
+
+
 def latest_checkpoint(directory: str | Path) -> Path | None:
-    """The newest whole checkpoint of a directory, or None."""
+    """The newest checkpoint of a directory, or None."""
     found = _checkpoints(Path(directory))
     return found[-1] if found else None
 
@@ -45,19 +44,25 @@ def latest_checkpoint(directory: str | Path) -> Path | None:
 def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Reads a checkpoint after comparing its checksum and its identity. Raises InputError naming the file and what differs."""
     path = Path(path)
+    digest = check_identity(path, identity)
+    if digest != _sha256(path / STATE):
+        raise InputError(f"{path / STATE}: content and checksum disagree; delete {path} to use the checkpoint before it")
+    return torch.load(path / STATE, weights_only=True)
+
+
+def check_identity(path: str | Path, identity: Mapping[str, Any]) -> str:
+    """Compares a part of a checkpoint's identity and returns the state's checksum. Raises InputError naming the file and what differs."""
+    path = Path(path)
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or not {"sha256", "identity"} <= manifest.keys() or not (path / STATE).exists():
         raise InputError(f"{path}: not a whole checkpoint; delete it to use the one before it")
-    if manifest["sha256"] != _sha256(path / STATE):
-        raise InputError(f"{path / STATE}: content and checksum disagree; delete {path} to use the checkpoint before it")
-    differing = [name for name, value in identity.items() if manifest["identity"].get(name) != value]
-    if differing:
-        name = differing[0]
-        raise InputError(
-            f"{path}: {name} was {manifest['identity'].get(name)!r} in this checkpoint and is {identity[name]!r} in this run; "
-            "resume with the same setting or choose another run.dir"
-        )
-    return torch.load(path / STATE, weights_only=True)
+    for name, value in identity.items():
+        if (before := manifest["identity"].get(name)) != value:
+            raise InputError(
+                f"{path}: {name} was {before!r} in this checkpoint and is {value!r} in this run; "
+                "resume with the same setting or choose another run.dir"
+            )
+    return manifest["sha256"]
 
 
 def _checkpoints(directory: Path) -> list[Path]:

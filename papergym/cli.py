@@ -56,12 +56,11 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 def split(environments: Path, train: Path, heldout: Path, share: float, seed: int) -> None:
     """Split ENVIRONMENTS by paper. An environment whose `split` is "train" or "heldout" already keeps its side."""
-    from papergym.data_pipeline.split import split_environments
-    from papergym.environment import read_environments, write_environments
+    from papergym.data_pipeline.split import write_split
+    from papergym.environment import read_environments
 
-    sides = split_environments(read_environments(environments), share, seed)
+    sides = write_split(read_environments(environments), train, heldout, share, seed)
     for path, side in zip((train, heldout), sides, strict=True):
-        write_environments(path, side)
         click.echo(f"{len(side)} environments in {path}")
 
 

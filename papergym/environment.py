@@ -71,7 +71,7 @@ class Environment:
             rubric=rubric,
             reference=record.get("reference"),
             stages=_stages(record.get("stages")),
-            provenance=_mapping(record.get("provenance") or {}, "provenance"),
+            provenance=_mapping(record["provenance"], "provenance") if record.get("provenance") is not None else {},
             messages=_messages(record.get("messages")),
             benchmark=record.get("benchmark"),
             split=record.get("split"),
@@ -98,6 +98,11 @@ def read_environments(path: str | Path) -> list[Environment]:
 
 def write_environments(path: str | Path, environments: Iterable[Environment]) -> None:
     """Checks environments and writes them as JSONL, atomically. Raises InputError naming the environment and the field."""
+    write_jsonl(path, checked_records(environments))
+
+
+def checked_records(environments: Iterable[Environment]) -> list[dict[str, Any]]:
+    """The JSON objects of a file that read_environments accepts. Raises InputError naming the environment and the field."""
     records = []
     ids = set[str]()
     for environment in environments:
@@ -110,7 +115,9 @@ def write_environments(path: str | Path, environments: Iterable[Environment]) ->
         except InputError as error:
             raise InputError(f"environment {environment.id!r}, {error}") from error
         records.append(record)
-    write_jsonl(path, records)
+    if not records:
+        raise InputError("no environments to write: a file needs at least one")
+    return records
 
 
 def _as_list(value: Any) -> Any:

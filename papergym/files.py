@@ -1,8 +1,12 @@
-"""Files that are either the old ones or the new ones, never half of each; and JSON lines that name the line that is wrong."""
+"""Files and directories that are either the old ones or the new ones, never half of each; and JSON lines that name the line that is wrong.
+
+What a killed process left beside a path is replaced by the next writer of that path.
+"""
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -11,35 +15,90 @@ import orjson
 
 from papergym.errors import InputError
 
+_BOM = b"\xef\xbb\xbf"  # some editors put it in front of UTF-8
+
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Yields a binary file beside `path` that takes its place, flushed to disk, when the block ends without an error."""
+    """Yields a binary file beside `path` that takes its place, flushed to disk, when the block ends without an error.
+
+    Raises InputError when another process is in such a block for the same path.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with exclusive(temporary, f"{path}: another process is writing this file; wait for it or write to another place") as file:
+        try:
+            file.truncate()
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink()
+            raise
     sync_directory(path.parent)
 
 
 @contextmanager
-def exclusive(path: str | Path, message: str) -> Iterator[None]:
-    """Holds a lock file while the block runs; the lock goes with the process, however it ends. Raises InputError(message) if taken."""
+def atomic_directory(path: str | Path) -> Iterator[Path]:
+    """Yields an empty directory beside `path` that takes its place, flushed to disk, when the block ends without an error.
+
+    For a moment neither the old nor the new one is at `path`. The caller keeps other writers out.
+    """
+    path = Path(path)
+    remove_leftovers(path)
+    temporary, old = _beside(path)
+    temporary.mkdir(parents=True)
+    yield temporary
+    for file in (child for child in temporary.rglob("*") if child.is_file()):
+        with open(file, "rb") as handle:
+            os.fsync(handle.fileno())
+    if path.exists():
+        os.rename(path, old)
+    os.rename(temporary, path)
+    sync_directory(path.parent)
+    remove_leftovers(path)
+
+
+def remove_directory(path: str | Path) -> None:
+    """Removes a directory at one stroke, and what a killed atomic_directory or remove_directory left beside it."""
+    path = Path(path)
+    remove_leftovers(path)
+    if path.exists():
+        os.rename(path, _beside(path)[1])
+        remove_leftovers(path)
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Removes what a killed atomic_directory or remove_directory left beside `path`."""
+    for leftover in _beside(Path(path)):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """Where a directory is while it is written, and while it is removed."""
+    return path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
+
+
+@contextmanager
+def exclusive(path: str | Path, message: str) -> Iterator[IO[bytes]]:
+    """Holds a file, created when absent, while the block runs, and yields it; the lock goes with the process, however it ends.
+
+    Raises InputError(message) when another process holds it.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(message) from error
-        yield
+    while True:
+        with open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666)) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(message) from error
+            # Its holder may have renamed or removed the file between our opening it and locking it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                yield file
+                return
 
 
 def sync_directory(path: str | Path) -> None:
@@ -59,30 +118,78 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def read_json(path: str | Path) -> Any:
     """Reads one JSON document. Raises InputError naming the file."""
+    data = Path(path).read_bytes().removeprefix(_BOM)
     try:
-        return orjson.loads(Path(path).read_bytes())
+        return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from error
+        raise InputError(f"{path}: not valid JSON ({error}){_cut_off(data, error)}") from error
+
+
+def json_line(record: Any) -> bytes:
+    """A record of a JSONL file, its line end included."""
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def write_jsonl(path: str | Path, records: Iterable[Any]) -> None:
     """Writes one JSON record a line, atomically."""
     with atomic_write(path) as file:
-        for record in records:
-            file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY))
+        file.writelines(map(json_line, records))
+
+
+def append_jsonl(path: str | Path, records: Iterable[Any]) -> None:
+    """Appends one JSON record a line, in one write that is flushed to disk; a kill or power cut can only shorten it."""
+    with open(path, "ab") as file:
+        file.write(b"".join(map(json_line, records)))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number from 1, record) for every non-blank line. Raises InputError naming file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                cut = "" if line.endswith(b"\n") else "; the line has no end, so the file was probably cut off"
-                raise InputError(f"{path}, line {number}: not valid JSON ({error}){cut}") from error
-            if not isinstance(record, dict):
-                raise InputError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}")
-            yield number, record
+            line = line.removeprefix(_BOM) if number == 1 else line
+            if line.strip():
+                yield number, _record(path, number, line)
+
+
+def reopen_jsonl(path: str | Path, keep: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Cuts a file that append_jsonl wrote back to the records before the first that `keep` refuses, and returns them; none without a file.
+
+    A last line without an end is dropped. Raises InputError naming file and line for one that is damaged otherwise.
+    """
+    path = Path(path)
+    records: list[dict[str, Any]] = []
+    if not path.exists():
+        return records
+    size = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n") or not keep(record := _record(path, number, line)):
+                break
+            records.append(record)
+            size += len(line)
+    os.truncate(path, size)
+    return records
+
+
+def _record(path: str | Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        cut = "" if line.endswith(b"\n") else _cut_off(line, error)
+        raise InputError(f"{path}, line {number}: not valid JSON ({error}){cut}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}")
+    return record
+
+
+def _cut_off(data: bytes, error: orjson.JSONDecodeError) -> str:
+    """The likely reason why JSON ends too early."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as cut:
+        early = cut.reason == "unexpected end of data"
+    else:
+        early = error.msg == "unexpected end of data"
+    return "; the text has no end, so the file was probably cut off" if early else ""

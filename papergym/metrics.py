@@ -1,63 +1,76 @@
 """Training metrics as JSON lines and TensorBoard events, cut back to the checkpoint on resume so that no step is written twice."""
 
-import os
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from papergym.errors import InputError
-from papergym.files import read_jsonl, write_jsonl
+from papergym.files import append_jsonl, reopen_jsonl
+
+EVENTS = "events.out.tfevents.metrics"  # TensorBoard reads any file with "tfevents" in its name
 
 
-class JsonLines:
-    """Appends records that carry a "step"; opening it drops whatever an interrupted run wrote after step `last_step`."""
+def reopen_steps(path: str | Path, last_step: int) -> list[dict[str, Any]]:
+    """Cuts a file of records that carry a "step", in ascending order, back to those up to `last_step`, and returns them."""
 
-    def __init__(self, path: str | Path, last_step: int = 0):
-        self.path = Path(path)
-        if self.path.exists():
-            write_jsonl(self.path, _records_until(self.path, last_step))
-        self._file = open(self.path, "ab")  # noqa: SIM115, kept open for the run
+    def keep(record: Mapping[str, Any]) -> bool:
+        if not isinstance(step := record.get("step"), int):
+            raise InputError(f"{path}: a line without a step; move the file away to go on")
+        return step <= last_step
 
-    def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Appends the records and hands them to the operating system in one write."""
-        self._file.write(b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records))
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
+    return reopen_jsonl(path, keep)
 
 
 class MetricsWriter:
-    """Writes one record an optimizer step to metrics.jsonl and to TensorBoard.
+    """Writes one record an optimizer step to metrics.jsonl and to a TensorBoard event file, which follows from metrics.jsonl alone.
 
     directory: the stage's folder. last_step: the step of the checkpoint that training continues from, 0 for a fresh run.
     """
 
     def __init__(self, directory: str | Path, last_step: int = 0):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._lines = JsonLines(Path(directory) / "metrics.jsonl", last_step)
-        self._events = SummaryWriter(str(Path(directory) / "tensorboard"), purge_step=last_step + 1 if last_step else None)
+        self._lines = Path(directory) / "metrics.jsonl"
+        before = reopen_steps(self._lines, last_step)
+        self._events = EventFile(Path(directory) / "tensorboard" / EVENTS)
+        for record in before:
+            self._events.write(record)
 
     def write(self, step: int, time: float, values: Mapping[str, float]) -> None:
         """step: optimizer steps done, from 1. time: seconds since the epoch. values: name to number."""
-        self._lines.write([{"step": step, "time": time, **values}])
-        for name, value in values.items():
-            self._events.add_scalar(name, value, step, walltime=time)
+        record = {"step": step, "time": time, **values}
+        append_jsonl(self._lines, [record])
+        self._events.write(record)
 
     def close(self) -> None:
-        self._lines.close()
         self._events.close()
 
 
-def _records_until(path: Path, last_step: int) -> list[dict[str, Any]]:
-    """Records up to a step. A kill can only cut the last line, and what it cuts lies after the checkpoint."""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    os.truncate(path, len(whole))
-    records = [record for _, record in read_jsonl(path)]
-    if any(not isinstance(record.get("step"), int) for record in records):
-        raise InputError(f"{path}: a line without a step; move the file away to go on")
-    return [record for record in records if record["step"] <= last_step]
+class EventFile:
+    """A TensorBoard event file of scalars, under a fixed name, not one with clock, host and process, so that a resumed run has just one."""
+
+    def __init__(self, path: Path):
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._records = RecordWriter(open(path, "wb"))  # noqa: SIM115, kept open for the run
+        self._empty = True
+
+    def write(self, record: Mapping[str, float | None]) -> None:
+        """One record of metrics.jsonl; values that are not finite are left out, as JSON leaves them out."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        time, step = record["time"], record["step"]
+        if self._empty:
+            self._records.write(Event(wall_time=time, file_version="brain.Event:2").SerializeToString())
+            self._empty = False
+        scalars = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in record.items()
+            if name not in ("step", "time") and value is not None and math.isfinite(value)
+        ]
+        self._records.write(Event(wall_time=time, step=step, summary=Summary(value=scalars)).SerializeToString())
+        self._records.flush()
+
+    def close(self) -> None:
+        self._records.close()

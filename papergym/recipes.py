@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from papergym.config import from_mapping, read_values, to_mapping
-from papergym.environment import Environment, read_environments, write_environments
+from papergym.environment import Environment, read_environments
 from papergym.errors import InputError
-from papergym.files import exclusive, read_json, read_jsonl, write_json, write_jsonl
+from papergym.files import read_json, read_jsonl, write_json, write_jsonl
 
 PACKAGES = ("papergym", "torch", "numpy", "tokenizers", "safetensors", "gguf")
 ALGORITHMS = {
@@ -166,15 +166,13 @@ def prepare_environments(
 ) -> tuple[list[Environment], list[Environment]]:
     """Builds environments from papers and writes directory/{all,train,heldout}.jsonl, unless they are there already."""
     from papergym.data_pipeline.build import build
-    from papergym.data_pipeline.split import split_environments
+    from papergym.data_pipeline.split import write_split
 
     train_path, heldout_path = directory / "train.jsonl", directory / "heldout.jsonl"
     if not heldout_path.exists():  # written last
         summary = build(papers, directory / "all.jsonl", rejects=directory / "rejects.jsonl")
         print(f"{summary.environments} environments, {summary.rejected} papers rejected", file=sys.stderr)
-        train, heldout = split_environments(read_environments(directory / "all.jsonl"), heldout_share, seed)
-        write_environments(train_path, train)
-        write_environments(heldout_path, heldout)
+        write_split(read_environments(directory / "all.jsonl"), train_path, heldout_path, heldout_share, seed)
     return read_environments(train_path), read_environments(heldout_path)
 
 
@@ -206,25 +204,29 @@ def evaluate_model(
 
     scorer, records = open_judge(judge), read_environments(environments)
     sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    model, tokenizer = load_model(model_path, dtype=DTYPES[dtype], device=device), Tokenizer(model_path)
-    if adapter is not None:
-        load_adapter(model, adapter)
-    context = model.config.max_position_embeddings
-    encode_prompts(tokenizer, records, student_messages, thinking=thinking, room=1, context=context, role="student")
-    with exclusive(out.with_name(f".{out.name}.lock"), f"{out}: another process is writing this evaluation; wait for it"):
-        _, summary = evaluate(
-            TorchEngine(model),
-            tokenizer,
-            records,
-            scorer,
-            out=out,
-            model=model_path,
-            adapter=adapter,
-            judge_spec=judge,
-            samples=samples,
-            sampling=sampling,
-            thinking=thinking,
-        )
+    tokenizer = Tokenizer(model_path)
+
+    def open_engine() -> TorchEngine:
+        model = load_model(model_path, dtype=DTYPES[dtype], device=device)
+        if adapter is not None:
+            load_adapter(model, adapter)
+        context = model.config.max_position_embeddings
+        encode_prompts(tokenizer, records, student_messages, thinking=thinking, room=1, context=context, role="student")
+        return TorchEngine(model)
+
+    _, summary = evaluate(
+        open_engine,
+        tokenizer,
+        records,
+        scorer,
+        out=out,
+        model=model_path,
+        adapter=adapter,
+        judge_spec=judge,
+        samples=samples,
+        sampling=sampling,
+        thinking=thinking,
+    )
     return summary
 
 

@@ -33,7 +33,7 @@ from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
 from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least
 from papergym.training.data import PromptStream, encode_prompts
-from papergym.training.loop import Batch, Phases, Policy, load_policy, train
+from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import Packed, pack, pad_rows, predicting_hidden
 from papergym.training.rollouts import Rollout, rollout_metrics, sample_rollouts
 
@@ -214,8 +214,7 @@ def _record(sample: GradedRollout, score: Scored) -> dict[str, Any]:
 
 def run(config: GrpoConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config, resume)
-    return train(config, policy, Grpo(config, policy), "GRPO", resume)
+    return run_training(config, Grpo, "GRPO", resume)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ class RunTable:
     seed: int = 0
     checkpoint_every: int = 10  # steps; the last step is always kept
     keep_checkpoints: int = 2
+    profile: int = 0  # steps to trace with torch.profiler, from the second one on, into DIR/profile
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep_checkpoints"):
             at_least(self, "run", name, 1)
         within(self, "run", "seed", 0, 2**63 - 1)
+        within(self, "run", "profile", 0, self.steps - 1)
 
 
 @dataclass(frozen=True)

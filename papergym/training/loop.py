@@ -6,9 +6,9 @@ All randomness is a function of (seed, step), so a run resumed from a checkpoint
 import hashlib
 import math
 import os
-import shutil
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +17,22 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from papergym.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from papergym.checkpoint import check_identity, latest_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
 from papergym.config import to_mapping
 from papergym.errors import InputError
-from papergym.files import exclusive, write_json
-from papergym.metrics import JsonLines, MetricsWriter
+from papergym.files import append_jsonl, atomic_directory, exclusive, read_json, remove_directory, remove_leftovers, write_json
+from papergym.metrics import MetricsWriter, reopen_steps
 from papergym.model.decoder import CausalLM
-from papergym.model.lora import LoraConfig, adapter_state_dict, apply_lora, load_adapter, lora_config, lora_parameters, save_adapter
+from papergym.model.lora import (
+    ADAPTER_FILES,
+    LoraConfig,
+    adapter_state_dict,
+    apply_lora,
+    load_adapter,
+    lora_config,
+    lora_parameters,
+    save_adapter,
+)
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
 from papergym.progress import progress_bar
@@ -32,7 +41,9 @@ from papergym.training.aggregate import BatchCounts
 from papergym.training.config import ModelTable, TrainingConfig
 from papergym.training.optim import build_optimizer, learning_rate
 from papergym.training.packing import Trainable, micro_batches
+from papergym.training.profiling import profiled_steps
 
+CONFIG, CHECKPOINTS, ADAPTER = "config.json", "checkpoints", "adapter"  # in a run directory
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -64,7 +75,7 @@ class Algorithm(Protocol):
 
 
 class Phases:
-    """Seconds spent in each phase of a step."""
+    """Seconds spent in each phase of a step; ranges of these names are what a profiler shows."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -72,14 +83,30 @@ class Phases:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        yield
+        with torch.profiler.record_function(name):
+            yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def load_policy(config: TrainingConfig, resume: bool = False) -> Policy:
-    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it; after a look at run.dir, see train."""
+def run_training(config: TrainingConfig, algorithm: Callable[[Any, Policy], Algorithm], title: str, resume: bool = False) -> Path:
+    """Trains as configured and returns the directory of the adapter (PEFT layout).
+
+    The same configuration again continues an unfinished run from its newest checkpoint, and has nothing to do for a finished one.
+    resume: continue also where the configuration differs in what a checkpoint does not depend on, such as a larger run.steps.
+    Raises InputError when run.dir is in use or holds another run; FloatingPointError before a step on a non-finite loss or gradient.
+    """
+    directory = Path(config.run.dir)
+    with run_lock(directory):
+        if _is_finished(directory, config, resume):
+            print(f"{directory}: this run is finished; to train again, choose another run.dir or remove it", file=sys.stderr)
+            return directory / ADAPTER
+        policy = load_policy(config)
+        return train(config, policy, algorithm(config, policy), title)
+
+
+def load_policy(config: TrainingConfig) -> Policy:
+    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it."""
     table: ModelTable = config.model
-    _check_directory(Path(config.run.dir), resume)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this trainer runs in one process, launch it with one")
     model = load_model(table.path, dtype=DTYPES[table.dtype], device=table.device)
@@ -96,32 +123,33 @@ def load_policy(config: TrainingConfig, resume: bool = False) -> Policy:
     return Policy(model, Tokenizer(table.path))
 
 
-def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str, resume: bool = False) -> Path:
-    """Runs the configured steps and returns the directory of the trained adapter (PEFT layout).
+def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str) -> Path:
+    """Runs the steps that run.dir lacks and returns the adapter's directory; the caller holds run_lock.
 
-    resume: continue from the newest checkpoint of run.dir, or from the start if it holds none. Raises InputError when run.dir
-    already holds a run and resume is False, or is in use; FloatingPointError before a step on a non-finite loss or gradient.
+    Raises FloatingPointError before a step on a non-finite loss or gradient.
     """
     directory = Path(config.run.dir)
-    with run_lock(directory):
-        _check_directory(directory, resume)
-        parameters = lora_parameters(policy.model)
-        optimizer = build_optimizer(config.optim, parameters)
-        done = _restore(directory, config, policy, optimizer)
-        write_json(directory / "config.json", to_mapping(config))
-        metrics, rollouts = MetricsWriter(directory, done), JsonLines(directory / "rollouts.jsonl", done)
-        with progress_bar(title, config.run.steps) as bar:
-            bar.advance(done)
-            for step in range(done + 1, config.run.steps + 1):
-                values, records = _step(step, config, algorithm, policy, optimizer, parameters)
-                rollouts.write({"step": step, **record} for record in records)
-                metrics.write(step, time.time(), values)
-                if step % config.run.checkpoint_every == 0 or step == config.run.steps:
-                    _save(directory, step, config, policy, optimizer)
-                bar.advance(note=" ".join(f"{name} {values[name]:.3f}" for name in ("divergence", "reward/mean", "loss") if name in values))
-        metrics.close()
-        rollouts.close()
-        return _write_adapter(directory, policy)
+    parameters = lora_parameters(policy.model)
+    optimizer = build_optimizer(config.optim, parameters)
+    done = _restore(directory, config, policy, optimizer)
+    remove_directory(directory / ADAPTER)  # its presence says that the run is finished
+    write_json(directory / CONFIG, to_mapping(config))
+    metrics, rollouts = MetricsWriter(directory, done), directory / "rollouts.jsonl"
+    reopen_steps(rollouts, done)
+    with progress_bar(title, config.run.steps) as bar, profiled_steps(directory / "profile", config.run.profile) as step_is_done:
+        bar.advance(done)
+        for step in range(done + 1, config.run.steps + 1):
+            values, records = _step(step, config, algorithm, policy, optimizer, parameters)
+            append_jsonl(rollouts, ({"step": step, **record} for record in records))
+            metrics.write(step, time.time(), values)
+            if step % config.run.checkpoint_every == 0 or step == config.run.steps:
+                _save(directory, step, config, policy, optimizer)
+            step_is_done()
+            bar.advance(note=" ".join(f"{name} {values[name]:.3f}" for name in ("divergence", "reward/mean", "loss") if name in values))
+    metrics.close()
+    with atomic_directory(directory / ADAPTER) as temporary:
+        save_adapter(policy.model, temporary)
+    return directory / ADAPTER
 
 
 def _step(
@@ -167,24 +195,56 @@ def run_lock(directory: Path) -> AbstractContextManager[None]:
     return exclusive(directory / ".lock", message)
 
 
-def _check_directory(directory: Path, resume: bool) -> None:
-    """Refuses a directory in which something was trained, unless it is to be resumed."""
+def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
+    """Whether the directory holds this run, whole. Raises InputError when it holds another one that is not to be resumed."""
+    finished, newest = (directory / ADAPTER).exists(), latest_checkpoint(directory / CHECKPOINTS)
     metrics = directory / "metrics.jsonl"
-    if not resume and (latest_checkpoint(directory / "checkpoints") is not None or (metrics.exists() and metrics.stat().st_size)):
-        raise InputError(f"{directory}: already holds a run; add --resume to continue it or choose another run.dir")
+    if not finished and newest is None and not (metrics.exists() and metrics.stat().st_size):
+        return False
+    before, now = _flat(read_json(directory / CONFIG)), _flat(_plain(to_mapping(config)))
+    if differing := [name for name in now if before.get(name) != now[name]]:
+        if not resume:
+            name = differing[0]
+            raise InputError(
+                f"{directory}: already holds a run; add --resume to continue it or choose another run.dir: "
+                f"its {name} is {before.get(name)!r}, not {now[name]!r}"
+            )
+        return False
+    if newest is not None:
+        check_identity(newest, _inputs(config))
+    if finished:
+        remove_leftovers(directory / ADAPTER)
+    return finished
 
 
 def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
     """What a resumed run must share with the run it continues. The number of steps matters only to a decaying learning rate."""
     settings = to_mapping(config)
-    for name in ("dir", "checkpoint_every", "keep_checkpoints", *(["steps"] if config.optim.schedule == "constant" else [])):
+    for name in ("dir", "checkpoint_every", "keep_checkpoints", "profile", *(["steps"] if config.optim.schedule == "constant" else [])):
         del settings["run"][name]
     settings["lora"] = to_mapping(lora_config(policy.model))
-    identity = {f"{table}.{key}": value for table, values in settings.items() for key, value in values.items()}
+    identity = _flat(settings) | _inputs(config)
     identity["model configuration"] = to_mapping(policy.model.config)
     identity["model weights"] = _fingerprint(policy.model)
-    identity["content of data.train"] = hashlib.sha256(Path(config.data.train).read_bytes()).hexdigest()
     return _plain(identity)
+
+
+def _flat(tables: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Settings by their full names, such as optim.lr."""
+    return {f"{table}.{key}": value for table, values in tables.items() for key, value in (values or {}).items()}
+
+
+def _inputs(config: TrainingConfig) -> dict[str, str]:
+    """Hashes of the files that a run starts from, by what they are."""
+    inputs = {"content of data.train": _sha256(Path(config.data.train))}
+    if config.model.adapter is not None:
+        inputs |= {f"content of {name} in model.adapter": _sha256(Path(config.model.adapter) / name) for name in ADAPTER_FILES}
+    return inputs
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fingerprint(model: CausalLM) -> str:
@@ -205,14 +265,13 @@ def _plain(value: Any) -> Any:
 
 def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
     state = {"adapter": adapter_state_dict(policy.model), "optimizer": optimizer.state_dict()}
-    save_checkpoint(directory / "checkpoints", step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
+    save_checkpoint(directory / CHECKPOINTS, step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
 
 
 def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> int:
     """Puts the newest checkpoint's state back and returns its step; 0 without one. Nothing is changed when it belongs to another run."""
-    path = latest_checkpoint(directory / "checkpoints")
+    path = latest_checkpoint(directory / CHECKPOINTS)
     if path is None:
-        shutil.rmtree(directory / "tensorboard", ignore_errors=True)
         return 0
     state = load_checkpoint(path, _identity(config, policy))
     done = int(path.name.removeprefix("step_"))
@@ -221,14 +280,5 @@ def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer:
     for name, tensor in adapter_state_dict(policy.model).items():
         tensor.copy_(state["adapter"][name])
     optimizer.load_state_dict(state["optimizer"])
+    prune_checkpoints(directory / CHECKPOINTS, config.run.keep_checkpoints)
     return done
-
-
-def _write_adapter(directory: Path, policy: Policy) -> Path:
-    """Writes the adapter beside its final place and renames it, so that a reader never sees half of it."""
-    final, temporary = directory / "adapter", directory / ".adapter.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    save_adapter(policy.model, temporary)
-    shutil.rmtree(final, ignore_errors=True)
-    os.rename(temporary, final)
-    return final

@@ -20,7 +20,7 @@ from papergym.training.aggregate import BatchCounts
 from papergym.training.command import training_command
 from papergym.training.config import TrainingConfig
 from papergym.training.data import PromptStream, encode_prompts
-from papergym.training.loop import Batch, Phases, Policy, load_policy, train
+from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import pack, predicting_hidden
 
 
@@ -91,8 +91,7 @@ class Sft:
 
 def run(config: SftConfig, resume: bool = False) -> Path:
     """Trains and returns the adapter's directory."""
-    policy = load_policy(config, resume)
-    return train(config, policy, Sft(config, policy), "SFT", resume)
+    return run_training(config, Sft, "SFT", resume)
 
 
 if __name__ == "__main__":

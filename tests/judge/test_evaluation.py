@@ -37,7 +37,7 @@ def parts(tiny_policy):
 
 def run(parts, environments, out, engine=None, **changes):
     options = {"model": "tiny", "judge_spec": "lexical", "samples": 2, "sampling": SAMPLING, "batch_size": 1} | changes
-    return evaluate(engine or parts[0], parts[1], environments, parts[2], out=out, **options)
+    return evaluate(lambda: engine or parts[0], parts[1], environments, parts[2], out=out, **options)
 
 
 def test_files_hold_what_was_sampled_and_scored(parts, environments, tmp_path):
