@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from papergym.environment import Criterion, Environment
@@ -15,10 +17,9 @@ ENVIRONMENT = Environment(
     ),
 )
 STATEMENTS = [
-    "We record every arch with a camera under the outlet.",
-    "The shaker is calibrated with an accelerometer at the hopper.",
-    "We vary the amplitude and the frequency of the drive in shuffled order.",
-    "Lifetimes of arches are fitted with a survival curve for censored jams.",
+    "We record every arch of rods with a camera under the silo.",
+    "The vibration of the silo is calibrated with an accelerometer at the hopper.",
+    "We vary the amplitude and the frequency of the vibration of the silo in shuffled order.",
 ]
 
 
@@ -36,21 +37,43 @@ def test_seven_criteria_in_the_order_of_the_protocol():
     assert [criterion.check for criterion in criteria] == [handles_all, detailed, None, justified, None, None, None]
 
 
-def test_detailed_counts_three_statements_that_do_something():
-    for missing in range(4):
+def test_detailed_counts_two_statements_that_do_something():
+    for missing in range(3):
         assert detailed(ENVIRONMENT, " ".join(STATEMENTS[:missing] + STATEMENTS[missing + 1 :]))
-    for first in range(3):
-        assert not detailed(ENVIRONMENT, " ".join(STATEMENTS[first : first + 2]))
+        assert not detailed(ENVIRONMENT, STATEMENTS[missing])
     assert not detailed(ENVIRONMENT, STATEMENTS[0] * 10)  # repetition
     assert not detailed(ENVIRONMENT, "We will carefully handle all important issues and evaluate the results of the method. " * 5)
     assert not detailed(ENVIRONMENT, f"{ENVIRONMENT.question} " * 5)
     assert not detailed(ENVIRONMENT, "")
 
 
+def test_a_statement_is_on_the_subject():
+    elsewhere = ["We record every bidder with a camera in the hall.", "The prices of tenders are calibrated with an index for the year."]
+    assert not detailed(ENVIRONMENT, " ".join(elsewhere))
+    assert detailed(ENVIRONMENT, " ".join(f"{sentence[:-1]} of the silo under vibration." for sentence in elsewhere))
+    after_it = (
+        "Rods in the silo are under vibration. We record every bidder with a camera. It is so. The prices are calibrated with an index."
+    )
+    assert not detailed(ENVIRONMENT, after_it)  # only the sentence just after one on the subject counts
+    assert detailed(ENVIRONMENT, after_it.replace("It is so", "There are rods in the silo"))
+
+
+def test_a_long_plan_needs_more_statements():
+    """600 words and more: twice as many statements are needed, and there are three."""
+    padding = " So it was for us as it is in what comes after this." * 50
+    assert detailed(ENVIRONMENT, " ".join(STATEMENTS)) and not detailed(ENVIRONMENT, " ".join(STATEMENTS) + padding)
+
+
+def test_shuffled_words_state_nothing():
+    words = " ".join(STATEMENTS).replace(".", "").split()
+    random.Random(1).shuffle(words)
+    assert not detailed(ENVIRONMENT, f"{' '.join(words[:20])}. {' '.join(words[20:])}.")
+
+
 def test_justified_counts_two_reasons():
     reasons = [
-        "We pulse the shaker because continuous driving heats the membrane.",
-        "Amplitudes are drawn at random so that fatigue of the hopper averages out.",
+        "We pulse the vibration of the silo because continuous driving heats the membrane.",
+        "Amplitudes of the vibration are drawn at random so that fatigue of the silo averages out.",
     ]
     assert justified(ENVIRONMENT, " ".join(reasons))
     assert not justified(ENVIRONMENT, reasons[0] * 4)

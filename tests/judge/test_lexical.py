@@ -20,13 +20,35 @@ def environment(*criteria, question=QUESTION, **options):
 
 
 def test_weights_by_hand():
-    """Two criteria, three words shared by none, one by both: idf = log(1 + 2 / df) / log 3."""
-    weights = rubric_weights(QUESTION, ("stipend, tender, bids, auction", "auction, method, silo, entry"), RULE)
+    """Two criteria, one word in both, two in the question, one of any plan: idf = log(1 + 2 / df) / log 3. "Plan" is no word of them."""
+    weights = rubric_weights(QUESTION, ("In the plan: stipend, tender, bids, auction", "auction, method, silo, entry"), RULE)
     both = math.log(2) / math.log(3)
     assert weights == [
-        {"stipend": 1.0, "tend": 1.0, "auct": pytest.approx(both)},
-        {"auct": pytest.approx(both), "method": pytest.approx(RULE.common_weight), "silo": 1.0},
+        {"stipend": 1.0, "tend": 1.0, "bid": RULE.asked_weight, "auct": pytest.approx(both)},
+        {"auct": pytest.approx(both), "method": pytest.approx(RULE.common_weight), "silo": 1.0, "entr": RULE.asked_weight},
     ]
+
+
+def test_one_word_of_a_criterion_covers_nothing():
+    subject, one = environment("stipend tender auction rank"), "We pay a stipend to the loser. "
+    assert rubric_coverage(subject, one, RULE) == rubric_coverage(subject, one * 50, RULE) == [0.0]
+    assert rubric_coverage(subject, one, CoverageRule(topic_words=0, least_words=1)) == [pytest.approx(0.25)]
+
+
+def test_a_passage_speaks_for_the_criterion_it_covers_most():
+    """Of the passage, two words in four are the first criterion's and two in five the second's; another passage serves the second."""
+    subject = environment("stipend tender auction rank", "stipend tender silo arch clog")
+    plan = "We pay a stipend in a tender. "
+    assert rubric_coverage(subject, plan, RULE) == [pytest.approx(sum_share([1, 1, 2, 2])), 0.0]
+    both = plan + "So it was for us as well. " * 3 + "We see a silo and an arch in it."
+    first, second = rubric_coverage(subject, both, RULE)
+    assert first == pytest.approx(sum_share([1, 1, 2, 2])) and second == pytest.approx(sum_share([2, 2, 1, 1, 2]))
+
+
+def sum_share(frequencies):
+    """Share of the first two words (both df 1 or both df 2) in the weight of a criterion of a rubric of two; 1 marks a word in both."""
+    idf = {1: math.log(2) / math.log(3), 2: 1.0}
+    return sum(idf[f] for f in frequencies[:2]) / sum(idf[f] for f in frequencies)
 
 
 def test_coverage_by_hand():
@@ -47,8 +69,8 @@ def test_words_of_a_criterion_must_stand_together():
 
 def test_saying_it_twice_adds_nothing():
     subject = environment("stipend tender auction rank")
-    once = "We pay a stipend to the loser. "
-    assert rubric_coverage(subject, once, RULE) == rubric_coverage(subject, once * 50, RULE) == [pytest.approx(0.25)]
+    once = "We pay a stipend to the loser of a tender. "
+    assert rubric_coverage(subject, once, RULE) == rubric_coverage(subject, once * 50, RULE) == [pytest.approx(0.5)]
 
 
 def test_long_plans_have_to_cover_more():
@@ -66,7 +88,10 @@ def test_long_plans_have_to_cover_more():
 def test_what_the_question_says_does_not_count():
     subject = environment("Entry of public buyers is raised by a stipend, a rank and an auction")
     assert rubric_coverage(subject, QUESTION, RULE) == [0.0]
-    assert rubric_coverage(subject, "We give a stipend by rank in an auction.", RULE) == [1.0]
+    entry = 3 / (3 + 4 * RULE.asked_weight)  # entry, public, buyer and raise stand in the question
+    assert rubric_coverage(subject, "We give a stipend by rank in an auction.", RULE) == [pytest.approx(entry)]
+    with_entry = (1 + RULE.asked_weight) / (3 + 4 * RULE.asked_weight)
+    assert rubric_coverage(subject, "We pay a stipend for entry.", RULE) == [pytest.approx(with_entry)]
     assert rubric_coverage(environment("Few bids: entry of public buyers is raised"), QUESTION, RULE) == [None]  # nothing but the question
 
 
@@ -98,8 +123,14 @@ def test_forms_and_order_of_words_do_not_matter_but_other_words_do():
 
 def test_passages_slide_by_a_sentence():
     plan = "The silo is up. The rod is in it. The clog is there. The arch is on it."
-    assert passages(plan, RULE) == [frozenset({"silo", "rod", "clog"}), frozenset({"rod", "clog", "arch"})]
-    assert passages("", RULE) == [frozenset()]
+    silo, rod, clog, arch = ({word} for word in ("silo", "rod", "clog", "arch"))
+    runs = [silo, rod, clog, arch, silo | rod, rod | clog, clog | arch, silo | rod | clog, rod | clog | arch]
+    assert passages(plan, RULE) == list(map(frozenset, runs))
+    assert passages("", RULE) == []
+
+
+def test_a_sentence_that_is_no_prose_adds_nothing():
+    assert passages("The silo is up. Rod, clog, arch. The of silo and of is rod.", RULE) == [frozenset({"silo"}), frozenset()]
 
 
 def test_judge_turns_coverage_into_verdicts_and_reward():

@@ -8,6 +8,7 @@ import pytest
 from papergym.data_pipeline.build import build
 from papergym.environment import read_environments
 from papergym.judge.scoring import open_judge
+from papergym.judge.words import stop_words
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 NAMES = ("bid-preparation", "bursty-compaction", "rod-silo", "leakage-tagging", "late-invoices", "code-by-ear")
@@ -83,13 +84,26 @@ def test_more_of_the_reference_earns_more(score):
     assert rewards[0] + 0.1 < rewards[1] < rewards[2] - 0.1
 
 
-def test_order_of_words_is_not_seen(score):
-    """A limit, kept in sight: shuffled words of the criteria, function words included, pass for prose."""
+def test_shuffled_words_earn_nothing(score):
+    def shuffled(text):
+        words = text.split()
+        random.Random(0).shuffle(words)
+        return " ".join(words)
 
-    def shuffled(environment):
-        sentences = [criterion.text.split() for criterion in environment.rubric]
-        for words in sentences:
-            random.Random(0).shuffle(words)
-        return ". ".join(map(" ".join, sentences))
+    assert score(lambda e: ". ".join(shuffled(criterion.text) for criterion in e.rubric)) == (0.0, 0.0)
+    assert score(lambda e: shuffled(e.reference)) == (0.0, 0.0)
 
-    assert score(shuffled)[0] > 0.8
+
+def test_meaning_is_not_seen(score):
+    """A limit, kept in sight: content words that change places leave the function words where they were, and pass for prose."""
+
+    def content_shuffled(environment):
+        words = " ".join(criterion.text for criterion in environment.rubric).split()
+        places = [place for place, word in enumerate(words) if word.strip(",.").lower() not in stop_words() and not word.endswith(".")]
+        moved = places.copy()
+        random.Random(0).shuffle(moved)
+        for place, origin in zip(places, [words[place] for place in moved]):
+            words[place] = origin
+        return " ".join(words)
+
+    assert 0.2 < score(content_shuffled)[0] < 1
