@@ -1,7 +1,8 @@
 """Fixtures that several folders use."""
 
 import json
-from collections.abc import Callable
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def write_byte_tokenizer(directory: Path) -> int:
     settings = {"chat_template": CHAT_TEMPLATE, "eos_token": "<|im_end|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return tokenizer.get_vocab_size()
+
+
+@pytest.fixture
+def scripted_server() -> Iterator[Any]:
+    """A model server that does what a test tells it to, misbehaviour included: see scripted_server.py."""
+    server = runpy.run_path(str(Path(__file__).with_name("scripted_server.py")))["ScriptedServer"]()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
