@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).parent
-FOLDERS = ("kernels", "model", "data_pipeline", "judge", "distill", "rl")
+FOLDERS = ("kernels", "model", "data_pipeline", "judge", "distill", "rl", "bench")
 
 
 def subpackages(folder: str, name: str) -> list[str]:

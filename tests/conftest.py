@@ -11,26 +11,6 @@ import torch
 
 from papergym.environment import Criterion, Environment
 
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def write_byte_tokenizer(directory: Path) -> int:
-    """A tokenizer of the 256 bytes and three control tokens, with a ChatML template; returns its vocabulary size."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
-    tokenizer.save(str(directory / "tokenizer.json"))
-    settings = {"chat_template": CHAT_TEMPLATE, "eos_token": "<|im_end|>", "tokenizer_class": "PreTrainedTokenizerFast"}
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
-    return tokenizer.get_vocab_size()
-
 
 @pytest.fixture
 def scripted_server() -> Iterator[Any]:
@@ -43,33 +23,9 @@ def scripted_server() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory) -> Path:
     """A random two-layer Qwen3 with a byte tokenizer, as a Hugging Face directory: enough to run a trainer for real."""
-    from papergym.model.config import ModelConfig
-    from papergym.model.decoder import CausalLM
-    from papergym.model.weights import save_model
+    from papergym.bench.tiny import write_tiny_model
 
-    directory = tmp_path_factory.mktemp("tiny_policy")
-    vocabulary = write_byte_tokenizer(directory)
-    config = ModelConfig(
-        architecture="qwen3",
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        rms_norm_eps=1e-6,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        eos_token_ids=(258, 256),
-    )
-    torch.manual_seed(0)
-    model = CausalLM(config)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)
-    save_model(model, directory)
-    return directory
+    return write_tiny_model(tmp_path_factory.mktemp("tiny_policy"))
 
 
 @pytest.fixture(scope="session")

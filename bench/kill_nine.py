@@ -1,0 +1,124 @@
+"""Kills the demo at random moments and compares what the same command then ends with to an undisturbed run.
+
+    python -m papergym.bench.kill_nine --kills 30 --out bench/results/kill_nine.jsonl
+
+A random model of two layers, three of the sample papers, three steps a stage, a checkpoint each step. The moments are uniform over the
+duration of the undisturbed run. The first line of OUT says what ran; then one line a kill: the moment, the stage and the file that was
+written last, how many files the directories hold, and which of them differ (papergym/bench/same_files.py says what is compared).
+"""
+
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from papergym.bench.same_files import differing_files
+from papergym.bench.tiny import RECIPE, write_tiny_model
+from papergym.errors import InputError, exit_on_input_error
+from papergym.files import append_jsonl, write_jsonl
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # for so small a model more threads only wait for each other
+PAPERS = ("bid-preparation", "bursty-compaction", "late-invoices")  # the last one is marked as held out
+
+
+def prepare(work: Path, papers: Path, steps: int = 3) -> list[str]:
+    """Writes model, papers and recipe into a directory and returns the demo's command, whose run directory is work/run."""
+    for name in PAPERS:
+        if not (papers / name).is_dir():
+            raise InputError(f"{papers / name}: no such paper; run from the repository's root or give --papers")
+        shutil.copytree(papers / name, work / "papers" / name)
+    model = write_tiny_model(work / "model", context=16384)
+    (work / "recipe.toml").write_text(RECIPE.format(model=model, steps=steps))
+    arguments = ("--papers", work / "papers", "--run", work / "run", "--config", work / "recipe.toml")
+    return [sys.executable, "-m", "papergym.cli", "demo", *map(str, arguments)]
+
+
+def run_to_the_end(command: list[str]) -> float:
+    """Runs a command and returns the seconds it took. Raises RuntimeError with its last words when it fails."""
+    started = time.monotonic()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENVIRONMENT)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return time.monotonic() - started
+
+
+def run_and_kill(command: list[str], seconds: float) -> bool:
+    """Runs a command and kills it, with every process it started, after so many seconds; False when it had ended by itself."""
+    silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **silent, start_new_session=True, env=ENVIRONMENT)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return process.returncode == -signal.SIGKILL
+
+
+def last_written(run: Path) -> str | None:
+    """The file of a run directory that was touched last."""
+    files = [path for path in run.rglob("*") if path.is_file()] if run.exists() else []
+    return str(max(files, key=lambda path: path.stat().st_mtime_ns).relative_to(run)) if files else None
+
+
+def stage_of(file: str | None) -> str:
+    """The stage that a file belongs to: start, environments, eval/<row>, a training stage, or report."""
+    if file is None:
+        return "start"
+    first, *rest = Path(file).parts
+    if first == "eval":
+        return f"eval/{rest[0].removeprefix('.').split('.')[0]}"
+    return first if rest else {"run.json": "environments", ".lock": "environments"}.get(first, "report")
+
+
+@click.command(help="Kill the demo at random moments, run it again, and compare with an undisturbed run.")
+@click.option("--kills", default=30, show_default=True, type=click.IntRange(1))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="results, JSON lines")
+@click.option("--seed", default=0, show_default=True, help="of the moments")
+@click.option("--papers", type=click.Path(path_type=Path), default=Path("examples/papers"), show_default=True)
+def main(kills: int, out: Path, seed: int, papers: Path) -> None:
+    with exit_on_input_error(), tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        command = prepare(work, papers)
+        seconds = run_to_the_end(command)
+        (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
+        write_jsonl(out, [_header(seconds)])
+        moments, failures = random.Random(seed), 0
+        for number in range(kills):
+            moment = moments.uniform(0, seconds)
+            killed = run_and_kill(command, moment)
+            file = last_written(work / "run")
+            again = run_to_the_end(command)
+            files, differing = differing_files(work / "undisturbed", work / "run")
+            record = {"kill": number, "moment": round(moment, 2), "killed": killed, "stage": stage_of(file), "last_written": file}
+            record |= {"files": files, "equal": not differing, "differing": differing, "seconds": round(again, 2)}
+            append_jsonl(out, [record])
+            click.echo(f"{number + 1}/{kills} at {moment:.1f} s in {record['stage']}: {', '.join(differing) or 'equal'}")
+            failures += bool(differing)
+            shutil.rmtree(work / "run")
+    if failures:
+        sys.exit(f"{failures} of {kills} runs ended with other files than the undisturbed one")
+
+
+def _header(seconds: float) -> dict[str, object]:
+    git = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
+    return {
+        "command": " ".join(["python -m papergym.bench.kill_nine", *sys.argv[1:]]),
+        "commit": git.stdout.strip() or None,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
+        "undisturbed": {"seconds": round(seconds, 2)},
+    }
+
+
+if __name__ == "__main__":
+    main()
