@@ -9,6 +9,8 @@ A divergence is one function of the log-probabilities. Total variation, ½ Σ |p
 and use it: `fused_linear_jsd(..., divergence="mymodule:total_variation")`. It gets both log-probabilities [rows, V] (fp32 or fp64,
 normalised, may hold −inf), must not change them, and returns two tensors [rows, V]: f_j, whose sum over j is the token's divergence,
 and ∂f_j/∂(student log-prob)_j. The operation does the rest: element clip, the chain rule through softmax, temperature and the GEMMs.
+A third tensor [rows, 1] may follow, c, when the second is given without its part c q_j: that part does not change the gradient of an
+unclipped token, and where it outweighs the rest it would cost all the digits.
 `beta` is whatever the caller passed; ignore it if there is nothing to mix. The function sees a block of whole rows that fits the
 CPU's cache, so temporaries are cheap, and in-place operations on its own temporaries are cheaper still.
 """
@@ -22,10 +24,12 @@ import torch
 from papergym.errors import InputError
 from papergym.registry import resolve
 
-Entries = Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]
+Entries = Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, ...]]
 
 # e^88 is finite in fp32, and the smaller of two probabilities this far apart is subnormal there.
 LARGEST_GAP = 88.0
+# Differences in log(q/m) of e^-20 times the fp32 rounding are what the plain formula in fp64 cannot resolve either.
+LOWEST_CENTRE = -20.0
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,16 @@ class Divergence:
         return resolve("Triton twin", self.twin, {})
 
 
-def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: float) -> tuple[torch.Tensor, torch.Tensor]:
+def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: float) -> tuple[torch.Tensor, ...]:
     """Generalised Jensen-Shannon divergence, in nats: β KL(p‖m) + (1−β) KL(q‖m) with m = β p + (1−β) q, p the teacher.
 
     β = 0 is the forward KL(p‖q) and β = 1 the reverse KL(q‖p), as in OPSD, TRL and Liger-Kernel.
-    With d = log q − log p, log(m/p) = log1p((1−β) expm1(d)) and log(m/q) = log1p(β expm1(−d)): no mixture is ever
-    formed, so nothing cancels where the two distributions nearly agree. Of the two forms, the one whose weight is
-    at most ½ is taken, which never brings the argument of log1p near −1.
+    No mixture is formed where the two nearly agree: with d = log p − log q, log(m/q) = log1p(β expm1(d)), accurate to the last digit.
+
+    Where they lie far apart, log(q/m) is nearly the same for all entries that have student mass, and the gradient is what little
+    of it differs. So it is taken relative to a row's own K = m/q at d₀ = Σ q d: log(m/q) − log K = log1p(w expm1(d − d₀)) with
+    w = β e^d₀ / K. As d₀ = −KL(q‖p) ≤ 0, w ≤ β: no argument of log1p comes near −1 for β ≤ ½. For larger β, (1−w) + w e^(d−d₀)
+    replaces it at d < d₀ − 1, and log(m/p) has a form of its own.
     """
     if beta == 0:
         teacher = teacher_logprobs.exp()
@@ -65,22 +72,30 @@ def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: fl
     if beta == 1:
         student = student_logprobs.exp()
         value = _zero_where_undefined((student_logprobs - teacher_logprobs).mul_(student))
-        return value, student.add_(value)
-    if beta < 0.5:
-        mixture_over_student, gap = _log_mixture(teacher_logprobs, student_logprobs, beta)
-        student_term, teacher_term = mixture_over_student.neg(), gap.sub_(mixture_over_student)
+        centre = value.sum(-1, keepdim=True).clamp_(max=LARGEST_GAP)
+        return value, torch.addcmul(value, student, centre, value=-1), centre + 1
+    student = student_logprobs.exp()
+    gap = (teacher_logprobs - student_logprobs).nan_to_num_(nan=0.0).clamp_(-LARGEST_GAP, LARGEST_GAP)  # NaN: both sides are −inf
+    centre = (student * gap).sum(-1, keepdim=True).clamp_(min=LOWEST_CENTRE)  # d₀
+    log_scale = torch.expm1(centre.double()).mul_(beta).log1p_()  # log K; fp64 because K may be 1 − 0.999
+    weight = (beta * (centre - log_scale).exp()).to(gap.dtype)
+    rest = ((1 - beta) * (-log_scale).exp()).to(gap.dtype)  # 1 − w
+    log_scale = log_scale.to(gap.dtype)
+    distance = gap - centre
+    overflow = distance.sub(LARGEST_GAP).clamp_(min=0)  # there, log(1 + w expm1(x)) = x + log w
+    if beta <= 0.5:
+        relative = distance.clamp_(max=LARGEST_GAP).expm1_().mul_(weight).log1p_().add_(overflow)
+        teacher_term = gap.sub_(relative).sub_(log_scale)
     else:
-        mixture_over_teacher, gap = _log_mixture(student_logprobs, teacher_logprobs, 1 - beta)
-        student_term, teacher_term = gap.sub_(mixture_over_teacher), mixture_over_teacher.neg_()
-    derivative = student_term.mul_(student_logprobs.exp()).mul_(1 - beta)
-    value = teacher_term.mul_(teacher_logprobs.exp()).mul_(beta).add_(derivative)
-    return value, derivative
-
-
-def _log_mixture(minor: torch.Tensor, major: torch.Tensor, weight: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """log(m / major) for m = weight · minor + (1 − weight) · major, and the gap minor − major; all in logs."""
-    gap = (minor - major).nan_to_num_(nan=0.0).clamp_(-LARGEST_GAP, LARGEST_GAP)  # NaN: both sides are −inf
-    return torch.expm1(gap).mul_(weight).log1p_(), gap
+        below = distance.clamp(max=0)
+        relative = distance.clamp_(max=LARGEST_GAP).expm1_().mul_(weight).log1p_().add_(overflow)
+        far = torch.lt(below, -1, out=overflow)  # 0 or 1: a float mask vectorises, a bool one does not
+        relative.lerp_(below.exp_().mul_(weight).add_(rest).log_(), far)
+        teacher_term = gap.neg_().expm1_().mul_(1 - beta).log1p_().neg_()
+    derivative = relative.neg_().mul_(student).mul_(1 - beta)
+    shift = log_scale.mul_(beta - 1)
+    value = teacher_term.mul_(teacher_logprobs.exp()).mul_(beta).add_(derivative).addcmul_(student, shift)
+    return value, derivative, shift
 
 
 def _zero_where_undefined(value: torch.Tensor) -> torch.Tensor:

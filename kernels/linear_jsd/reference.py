@@ -49,7 +49,9 @@ def _entries(student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions) 
     """f [N, V]. The built-in divergence is written out here once more, so that its fast form has something to be checked against."""
     if options.divergence.entries is jsd:
         return _plain_jsd(student, teacher, options.beta)
-    value, derivative = options.divergence.entries(student.detach(), teacher, options.beta)
+    value, derivative, *shift = options.divergence.entries(student.detach(), teacher, options.beta)
+    if shift:
+        derivative = derivative + shift[0] * student.detach().exp()
     return value + derivative * (student - student.detach())  # equal to value, with its derivative
 
 

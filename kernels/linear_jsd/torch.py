@@ -154,7 +154,7 @@ def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, opti
     """One block of rows [r, V], all of it in cache."""
     student, student_probs = normalise_(student_logits, options.temperature)
     teacher, teacher_probs = normalise_(teacher_logits, options.temperature)
-    value, derivative = options.divergence.entries(student, teacher, options.beta)
+    value, derivative, *shift = options.divergence.entries(student, teacher, options.beta)
     balance = options.divergence.balance(options.beta) if options.element_clip is None else 0.0
     if balance:  # exponentials of the rounded log-probs: it is their normalisation that needs the balance
         value = value.add(student.exp().sub_(teacher.exp()), alpha=balance)
@@ -165,6 +165,7 @@ def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, opti
     negative_entropy_(teacher, teacher_probs, out=out.teacher_entropy)
 
     if options.element_clip is not None:
+        derivative = torch.addcmul(derivative, student_probs, *shift) if shift else derivative
         kept = torch.le(value, options.element_clip, out=torch.empty_like(value))  # 0 or 1; a float mask vectorises, a bool one does not
         out.clipped.copy_(value.shape[-1] - kept.sum(-1))
         value = value.clamp(max=options.element_clip)

@@ -76,11 +76,16 @@ def _expected_jsd(
     mask=None,
     vocab_size=None,
     dtype=torch.float64,
+    logits=None,
 ) -> Expected:
-    """The formula, term by term, on whole logits in the given dtype. Padding columns are −inf here, not left out."""
+    """The formula, term by term, on whole logits in the given dtype. Padding columns are −inf here, not left out.
+
+    logits: (student, teacher), each [N, V] before the temperature, if already computed in that dtype.
+    """
     x, wx, y, wy, weights = (tensor.detach().to(dtype) for tensor in (student_hidden, student_head, teacher_hidden, teacher_head, weights))
     keep = torch.ones(len(x), dtype=torch.bool) if mask is None else mask
-    s, t = x[keep] @ wx.T / temperature, y[keep] @ wy.T / temperature
+    s, t = (x @ wx.T, y @ wy.T) if logits is None else logits
+    s, t = s[keep] / temperature, t[keep] / temperature
     if vocab_size is not None:
         s[:, vocab_size:], t[:, vocab_size:] = -torch.inf, -torch.inf
     ls, lt = (z - z.amax(-1, keepdim=True) for z in (s, t))
