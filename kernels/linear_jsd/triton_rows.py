@@ -1,0 +1,159 @@
+"""The element-wise half of the fused divergence on a GPU: what happens to a chunk of logits between two GEMMs.
+
+Legend: R rows of a chunk, V vocabulary, n rows in all. One program owns one row and walks over it three times: forwards for both
+log-sum-exps, backwards for the divergence and its normalisation, forwards again to write the gradient. The turn at each
+end finds the tiles it just left in the L2 cache.
+"""
+
+import triton
+import triton.language as tl
+
+from papergym.kernels.triton_math import LOWEST, add_tile, columns_of_tile, merge_lanes
+
+# Rows of `statistics` [STATISTICS, n] fp32.
+DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_DERIVATIVE = map(
+    tl.constexpr, range(8)
+)
+STATISTICS = 8
+# Rows of `counts` [COUNTS, n] int64.
+TOP1_AGREE, CLIPPED = map(tl.constexpr, range(2))
+COUNTS = 2
+
+# 16 warps and one 4-column load a thread: 2048 lanes. Four steps keep 64 bytes a thread and side in flight.
+ROW_LAUNCH = {"STEPS": 4, "LANES": 2048, "num_warps": 16}
+TILE_LAUNCH = {"COLUMNS": 1024, "num_warps": 4}
+
+
+@triton.jit
+def divergence_rows(
+    student,  # [R, V] fp32 raw logits
+    teacher,  # [R, V] fp32 raw logits
+    gradient,  # [R, V] fp32 or bf16; may share the student's memory, each row beginning where the student's row does
+    statistics,  # [8, n] fp32, from the chunk's first row on
+    counts,  # [2, n] int64, likewise
+    rows,  # n
+    vocabulary,
+    logit_stride,
+    gradient_stride,
+    scale,  # 1 / temperature
+    clip,  # largest value of an entry, if CLIP
+    ENTRIES: tl.constexpr,
+    BETA: tl.constexpr,
+    BALANCE: tl.constexpr,
+    CLIP: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    STEPS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Fills the statistics and counts of R rows; if GRADIENT, writes dD/d(raw logit) of the student."""
+    row = tl.program_id(0)
+    student += row.to(tl.int64) * logit_stride
+    teacher += row.to(tl.int64) * logit_stride
+    gradient += row.to(tl.int64) * gradient_stride
+    tiles = tl.cdiv(vocabulary, STEPS * LANES)
+
+    student_max, teacher_max = tl.full([LANES], LOWEST, tl.float32), tl.full([LANES], LOWEST, tl.float32)
+    student_sum, teacher_sum = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
+    for tile in range(tiles):
+        columns = columns_of_tile(tile * STEPS * LANES, STEPS, LANES)
+        inside = columns < vocabulary
+        student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
+        teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
+        student_max, student_sum = add_tile(student_max, student_sum, student_logits, scale)
+        teacher_max, teacher_sum = add_tile(teacher_max, teacher_sum, teacher_logits, scale)
+    student_top, student_log_sum = merge_lanes(student_max, student_sum, scale)
+    teacher_top, teacher_log_sum = merge_lanes(teacher_max, teacher_sum, scale)
+
+    divergence, derivatives, probabilities = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
+    entropy, teacher_entropy = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
+    clipped, first = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32) + vocabulary
+    for step in range(tiles):
+        columns = columns_of_tile((tiles - 1 - step) * STEPS * LANES, STEPS, LANES)
+        inside = columns < vocabulary
+        student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
+        teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
+        student_logprobs = (student_logits - student_top) * scale - student_log_sum
+        teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
+        value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+        student_probs, teacher_probs = tl.exp(student_logprobs), tl.exp(teacher_logprobs)
+        if CLIP:
+            cut = value > clip
+            value = tl.where(cut, clip, value)
+            derivative = tl.where(cut, 0.0, derivative)
+            clipped += tl.sum(cut.to(tl.int32), 0)
+        elif BALANCE != 0:
+            value += BALANCE * (student_probs - teacher_probs)
+        divergence += tl.sum(value, 0)
+        derivatives += tl.sum(derivative, 0)
+        probabilities += tl.sum(student_probs, 0)
+        entropy -= tl.sum(student_probs * tl.maximum(student_logprobs, -1e4), 0)  # 0 · −inf counts 0
+        teacher_entropy -= tl.sum(teacher_probs * tl.maximum(teacher_logprobs, -1e4), 0)
+        first = tl.minimum(first, tl.min(tl.where(teacher_logits == teacher_top, columns, vocabulary), 0))
+
+    # Over Σ q, so that the gradient sums to 0 in spite of rounding: where all g_j / q_j nearly agree, all of it hangs on that.
+    mean_derivative = tl.sum(derivatives, 0) / tl.sum(probabilities, 0)
+    favourite = tl.minimum(tl.min(first, 0), vocabulary - 1)  # NaN equals nothing
+    agree = tl.load(student + favourite) == student_top
+    tl.store(statistics + DIVERGENCE * rows + row, tl.sum(divergence, 0))
+    tl.store(statistics + ENTROPY * rows + row, tl.sum(entropy, 0))
+    tl.store(statistics + TEACHER_ENTROPY * rows + row, tl.sum(teacher_entropy, 0))
+    tl.store(statistics + STUDENT_MAX * rows + row, student_top)
+    tl.store(statistics + STUDENT_LOG_SUM * rows + row, student_log_sum)
+    tl.store(statistics + TEACHER_MAX * rows + row, teacher_top)
+    tl.store(statistics + TEACHER_LOG_SUM * rows + row, teacher_log_sum)
+    tl.store(statistics + MEAN_DERIVATIVE * rows + row, mean_derivative)
+    tl.store(counts + TOP1_AGREE * rows + row, agree.to(tl.int64))
+    tl.store(counts + CLIPPED * rows + row, tl.sum(clipped, 0).to(tl.int64))
+
+    if GRADIENT:
+        for tile in range(tiles):
+            columns = columns_of_tile(tile * STEPS * LANES, STEPS, LANES)
+            inside = columns < vocabulary
+            student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
+            teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
+            student_logprobs = (student_logits - student_top) * scale - student_log_sum
+            teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
+            value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+            if CLIP:
+                derivative = tl.where(value > clip, 0.0, derivative)
+            slope = (derivative - tl.exp(student_logprobs) * mean_derivative) * scale
+            # A bf16 row is packed into the first half of its fp32 row: tile t covers bytes of tiles t/2 to (t+1)/2, at most t.
+            # All threads have read those once they have met here.
+            tl.debug_barrier()
+            tl.store(gradient + columns, slope.to(gradient.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gradient_tile(
+    student,  # [R, C] fp32 raw logits of C columns
+    teacher,  # [R, C] fp32 raw logits
+    gradient,  # [R, C] fp32 or bf16; may be `student` itself if fp32
+    statistics,  # [8, n] fp32, from the chunk's first row on
+    weights,  # [R] fp32 upstream weight
+    rows,  # n
+    width,  # C
+    scale,
+    clip,
+    ENTRIES: tl.constexpr,
+    BETA: tl.constexpr,
+    CLIP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """weight · dD/d(raw logit) for any part of the logits, from the statistics of whole rows."""
+    row = tl.program_id(0)
+    offset = row.to(tl.int64) * width
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < width
+    student_logits = tl.load(student + offset + columns, mask=inside, other=float("-inf"))
+    teacher_logits = tl.load(teacher + offset + columns, mask=inside, other=float("-inf"))
+    statistics += row
+    student_shift = tl.load(statistics + STUDENT_MAX * rows), tl.load(statistics + STUDENT_LOG_SUM * rows)
+    teacher_shift = tl.load(statistics + TEACHER_MAX * rows), tl.load(statistics + TEACHER_LOG_SUM * rows)
+    student_logprobs = (student_logits - student_shift[0]) * scale - student_shift[1]
+    teacher_logprobs = (teacher_logits - teacher_shift[0]) * scale - teacher_shift[1]
+    value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+    if CLIP:
+        derivative = tl.where(value > clip, 0.0, derivative)
+    slope = derivative - tl.exp(student_logprobs) * tl.load(statistics + MEAN_DERIVATIVE * rows)
+    slope *= scale * tl.load(weights + row)
+    tl.store(gradient + offset + columns, slope.to(gradient.dtype.element_ty), mask=inside)

@@ -1,0 +1,58 @@
+"""Device functions that the Triton kernels share: logarithms that keep small differences, and sums over one row in lanes.
+
+A tile of one row is laid out [STEPS, LANES]: contiguous columns along LANES, so that every lane belongs to one thread, and a
+reduction over STEPS needs no communication. A row's sums therefore run lane by lane, and meet once, after its last tile.
+"""
+
+import triton
+import triton.language as tl
+
+LOWEST = tl.constexpr(-1e30)  # below every logit, and finite: −inf − LOWEST is −inf where −inf − (−inf) would be NaN
+
+
+@triton.jit
+def expm1(x):
+    """e^x − 1 with a relative error of a few ulp, also near 0. Taylor's terms up to x⁹ are exact to fp32 for |x| < ½."""
+    series = 1 + x * (1 / 9)
+    series = 1 + x * (1 / 8) * series
+    series = 1 + x * (1 / 7) * series
+    series = 1 + x * (1 / 6) * series
+    series = 1 + x * (1 / 5) * series
+    series = 1 + x * (1 / 4) * series
+    series = 1 + x * (1 / 3) * series
+    series = x * (1 + x * (1 / 2) * series)
+    return tl.where(tl.abs(x) < 0.5, series, tl.exp(x) - 1)
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x) for x ≥ −½ with a relative error of a few ulp. 2 artanh(x / (2 + x)) by its series for x ≤ 1, where |z| ≤ ⅓."""
+    z = x / (2 + x)
+    square = z * z
+    series = 1 / 13 + square * (1 / 15)
+    series = 1 / 11 + square * series
+    series = 1 / 9 + square * series
+    series = 1 / 7 + square * series
+    series = 1 / 5 + square * series
+    series = 1 / 3 + square * series
+    return tl.where(x <= 1, 2 * z * (1 + square * series), tl.log(1 + x))
+
+
+@triton.jit
+def columns_of_tile(start, STEPS: tl.constexpr, LANES: tl.constexpr):
+    """Column numbers [STEPS, LANES] of the tile that begins at a column."""
+    return start + tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+
+
+@triton.jit
+def add_tile(maximum, total, logits, scale):
+    """Running maximum and Σ e^(scale · (logit − maximum)) of every lane [LANES], after one more tile [STEPS, LANES]."""
+    larger = tl.maximum(maximum, tl.max(logits, 0))
+    return larger, total * tl.exp((maximum - larger) * scale) + tl.sum(tl.exp((logits - larger[None, :]) * scale), 0)
+
+
+@triton.jit
+def merge_lanes(maximum, total, scale):
+    """Maximum of all lanes and the logarithm of their sum relative to it."""
+    largest = tl.max(maximum, 0)
+    return largest, tl.log(tl.sum(total * tl.exp((maximum - largest) * scale), 0))
