@@ -67,7 +67,8 @@ def fused_linear_jsd(
     never has a [V, H] gradient allocated. A head under FSDP must be gathered before the call.
     beta: 0 is KL(teacher‖student), 1 is KL(student‖teacher). element_clip c: each vocabulary entry's term becomes min(term, c),
     and a cut term has no gradient. mask [N] bool: False rows cost nothing, are 0 and stay attached to the graph.
-    vocab_size: columns from there on are padding and count as −inf; needed when the two heads are padded differently.
+    vocab_size: columns from there on are padding and count as −inf; needed when the two heads are padded differently. Heads must be
+    finite: 0 · −inf is NaN in the GEMM of the hidden gradient. A logit that overflows to −inf is fine: no probability, no gradient.
     divergence: "jsd", or "module:function" as described in `papergym.kernels.linear_jsd.divergences`.
     workspace_bytes: bound on the memory used beside inputs, gradients and [N] outputs (a single row is always taken).
     backend: "triton" (GPU), "torch" (row-chunked), "reference" (autograd on the whole [N, V]), "auto" (triton if it can run, else torch).

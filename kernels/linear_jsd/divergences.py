@@ -1,16 +1,11 @@
 """Divergences between the teacher's and the student's distribution of one token, entry by entry over the vocabulary.
 
-A divergence is one function of the log-probabilities. Total variation, ½ Σ |p − q|, as research code would write it in its own module:
-
-    def total_variation(student_logprobs, teacher_logprobs, beta):
-        student, teacher = student_logprobs.exp(), teacher_logprobs.exp()
-        return (student - teacher).abs() / 2, (student - teacher).sign() * student / 2
-
-and use it: `fused_linear_jsd(..., divergence="mymodule:total_variation")`. It gets both log-probabilities [rows, V] (fp32 or fp64,
-normalised, may hold −inf), must not change them, and returns two tensors [rows, V]: f_j, whose sum over j is the token's divergence,
-and ∂f_j/∂(student log-prob)_j. The operation does the rest: element clip, the chain rule through softmax, temperature and the GEMMs.
-A third tensor [rows, 1] may follow, c, when the second is given without its part c q_j: that part does not change the gradient of an
-unclipped token, and where it outweighs the rest it would cost all the digits.
+A divergence is one function of the log-probabilities, entries(student_logprobs, teacher_logprobs, beta); docs/divergences.md works
+two examples. It gets both log-probabilities [rows, V] (fp32 or fp64, normalised, may hold −inf), must not change them, and returns
+two tensors [rows, V]: f_j, whose sum over j is the token's divergence, and ∂f_j/∂(student log-prob)_j. An entry may depend on its own
+pair alone, for V may be a shard of the vocabulary. The operation does the rest: element clip, the chain rule through softmax,
+temperature and the GEMMs. A third tensor [rows, 1] may follow, c, when the second is given without its part c q_j: that part does not
+change the gradient of an unclipped token, and where it outweighs the rest it would cost all the digits.
 `beta` is whatever the caller passed; ignore it if there is nothing to mix. The function sees a block of whole rows that fits the
 CPU's cache, so temporaries are cheap, and in-place operations on its own temporaries are cheaper still.
 """

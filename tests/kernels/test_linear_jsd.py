@@ -99,6 +99,25 @@ def test_minus_infinity_in_both_contributes_nothing(backend, beta):
     torch.testing.assert_close(out.entropy, expected.entropy, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.7, 1.0])
+def test_logits_of_minus_infinity_have_no_gradient(beta, clip):
+    """A column that is −inf because a finite head overflows does as much as one that vocab_size leaves out."""
+    student, head, teacher, weights = inputs()
+    with torch.no_grad():
+        student[:, 0] = teacher[:, 0] = 1e20
+        head[:, 0] = 0
+        head[300] = 0
+        head[300, 0] = -1e20
+    out = fused_linear_jsd(student, head, teacher, head, beta=beta, element_clip=clip)
+    expected = fused_linear_jsd(student, head, teacher, head, beta=beta, element_clip=clip, vocab_size=300)
+    assert torch.equal(out.clipped, expected.clipped)
+    torch.testing.assert_close(out.divergence, expected.divergence, rtol=1e-6, atol=0)
+    for one, other in zip(gradients(out.divergence, weights, student, head), gradients(expected.divergence, weights, student, head)):
+        assert one[:300, 1:].isfinite().all() and (one - other)[:300, 1:].norm() <= 1e-5 * other[:300, 1:].norm()
+        assert not one[300:].any()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_nan_is_not_hidden(backend, beta):
@@ -195,19 +214,39 @@ def test_extras_carry_no_gradient_and_evaluation_needs_none():
     assert torch.equal(silent.divergence, out.divergence) and not silent.divergence.requires_grad
 
 
+OUTSIDE = """
+import torch
+
+def total_variation(student_logprobs, teacher_logprobs, beta):
+    student, teacher = student_logprobs.exp(), teacher_logprobs.exp()
+    return (student - teacher).abs() / 2, (student - teacher).sign() * student / 2
+
+def skewed_kl(student_logprobs, teacher_logprobs, beta):
+    teacher = teacher_logprobs.exp()
+    mixture = torch.lerp(teacher, student_logprobs.exp(), 1 - beta)
+    return teacher * (teacher_logprobs - mixture.log()), (beta - 1) * teacher * student_logprobs.exp() / mixture
+"""
+PLAIN = {
+    "total_variation": lambda q, p: (q - p).abs() / 2,
+    "skewed_kl": lambda q, p: p * (p / (0.1 * p + 0.9 * q)).log(),
+}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_divergence_from_outside(backend, tmp_path, monkeypatch):
-    (tmp_path / "outside_divergences.py").write_text(
-        "def total_variation(student_logprobs, teacher_logprobs, beta):\n"
-        "    student, teacher = student_logprobs.exp(), teacher_logprobs.exp()\n"
-        "    return (student - teacher).abs() / 2, (student - teacher).sign() * student / 2\n"
-    )
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("clip", [None, 2e-3])
+def test_a_divergence_from_outside(backend, name, clip, tmp_path, monkeypatch):
+    """The two of docs/divergences.md, from a module that the package does not know, against autograd."""
+    (tmp_path / "outside_divergences.py").write_text(OUTSIDE)
     monkeypatch.syspath_prepend(tmp_path)
     student, head, teacher, weights = inputs(dtype=torch.float64)
-    out = fused_linear_jsd(student, head, teacher, head, divergence="outside_divergences:total_variation", backend=backend)
-    q, p = (torch.softmax(hidden @ head.T, -1) for hidden in (student, teacher))
-    expected = (q - p.detach()).abs().sum(-1) / 2
+    options = {"divergence": f"outside_divergences:{name}", "beta": 0.1, "element_clip": clip, "temperature": 1.5}
+    out = fused_linear_jsd(student, head, teacher, head.detach(), backend=backend, **options)
+    q, p = (torch.softmax(hidden @ head.T / 1.5, -1) for hidden in (student, teacher))
+    terms = PLAIN[name](q, p.detach())
+    expected = (terms if clip is None else terms.clamp(max=clip)).sum(-1)
     torch.testing.assert_close(out.divergence, expected)
+    assert clip is None or (out.clipped.equal((terms > clip).sum(-1)) and bool(out.clipped.any()))
     for one, other in zip(gradients(out.divergence, weights, student, head), gradients(expected, weights, student, head)):
         torch.testing.assert_close(one, other)
 

@@ -10,6 +10,7 @@ import torch
 from papergym.kernels.linear_jsd import fused_linear_jsd
 
 SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
+INTERPRETED = [(9, 64, 401), (8, 96, 4099), (8, 167, 1423), (8, 1024, 4096), (8, 64, 4099)]  # Triton's interpreter takes 0.1 s a row
 DTYPES = [torch.float32, torch.bfloat16]
 BETAS = [0.0, 1e-3, 0.1, 0.5, 0.9, 1.0]
 TEMPERATURES = [1.0, 0.6, 1.1, 2.0]
@@ -100,13 +101,13 @@ def check(backend, check_bars, expected_jsd, case, beta, temperature, clip):
     wide = [oracle(kind, mask=None) for kind in (torch.float64, torch.float32) if few]
 
     shared = tensors[1] is tensors[3]
-    student, head = (tensor.clone().requires_grad_() for tensor in tensors[:2])
-    teacher_head = head if shared else tensors[3]
+    device = "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    student, head, teacher, teacher_head = (tensor.to(device, copy=True) for tensor in tensors)
+    student.requires_grad_(), head.requires_grad_()
     # 24 MiB: several chunks at the larger shapes
-    out = fused_linear_jsd(
-        student, head, tensors[2], teacher_head, element_clip=clip, workspace_bytes=24 << 20, backend=backend, **arguments
-    )
-    (out.divergence * weights).sum().backward()
+    options = {"element_clip": clip, "workspace_bytes": 24 << 20, "backend": backend, "mask": mask if mask is None else mask.to(device)}
+    out = fused_linear_jsd(student, head, teacher, head if shared else teacher_head, **arguments | options)
+    (out.divergence * weights.to(device)).sum().backward()
 
     # A log-prob of -g is rounded to g · 2⁻²⁴, a relative error of its probability that no later step can undo.
     gap = float(case.distribution.split()[1]) / temperature if case.distribution.startswith("gap") else 0
@@ -114,7 +115,7 @@ def check(backend, check_bars, expected_jsd, case, beta, temperature, clip):
 
     def judge(field, result, *options, per_token=True):
         values = [getattr(expected, field) for expected in (exact, plain, *wide)]
-        check_bars(field, result, *values[:2], *options, per_token=per_token, sample=tuple(values[2:]) or None)
+        check_bars(field, result.cpu(), *values[:2], *options, per_token=per_token, sample=tuple(values[2:]) or None)
 
     # A clipped endpoint sums terms of either sign, and the rounding of a log-sum-exp enters the sum whole.
     rounding = 2**-23 * (1 + exact.entropy) if clip is not None and beta in (0, 1) else None
@@ -123,21 +124,30 @@ def check(backend, check_bars, expected_jsd, case, beta, temperature, clip):
     judge("head", head.grad, floor, exact.head_slack, per_token=False)
     judge("entropy", out.entropy)
     judge("teacher_entropy", out.teacher_entropy)
-    assert int((out.clipped - exact.clipped).abs().sum()) <= max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
+    assert int((out.clipped.cpu() - exact.clipped).abs().sum()) <= max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
 
 
-@pytest.mark.parametrize("backend", ["torch", "reference"])
+@pytest.mark.parametrize("backend", ["torch", "reference", "triton"])
 def test_every_pair_of_settings(backend, combination, check_bars, expected_jsd):
-    if backend == "reference" and combination[0][2] > 10_000:
-        pytest.skip("the plain backend needs fp64 logits of the whole vocabulary")
     shape, dtype, beta, temperature, clip, *rest = combination
+    if backend == "reference" and shape[2] > 10_000:
+        pytest.skip("the plain backend needs fp64 logits of the whole vocabulary")
+    if backend == "triton" and not torch.cuda.is_available():
+        shape = INTERPRETED[SHAPES.index(shape)]
     check(backend, check_bars, expected_jsd, Case(shape, dtype, *rest), beta, temperature, clip)
+
+
+@pytest.mark.slow
+def test_every_pair_of_settings_at_full_size_in_triton(combination, check_bars, expected_jsd):
+    shape, dtype, beta, temperature, clip, *rest = combination
+    if shape[2] < 10_000:
+        check("triton", check_bars, expected_jsd, Case(shape, dtype, *rest), beta, temperature, clip)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_whole_product(shape, dtype, distribution, check_bars, expected_jsd):
     """Masks and teachers take turns, all else is the full product."""
     turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
