@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from papergym.config import read_values
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.registry import resolve
@@ -32,21 +33,37 @@ class Judge(Protocol):
         ...
 
 
-JUDGES: Mapping[str, str | Callable[..., Judge]] = {"lexical": "papergym.judge.lexical:open_lexical_judge"}
+JUDGES: Mapping[str, str | Callable[..., Judge]] = {
+    "lexical": "papergym.judge.lexical:open_lexical_judge",
+    "llm": "papergym.judge.llm:open_llm_judge",
+}
+
+
+def judge_options(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The judge that a configuration names, as {"kind": …, **options}, with a kind that exists.
+
+    spec: such a mapping; "lexical" or another kind without options; "module:function"; or the path of a TOML file, ending in .toml, that
+    holds the mapping. Raises InputError naming the file and the kind that is wrong, FileNotFoundError.
+    """
+    if isinstance(spec, str):
+        options = read_values(spec) if spec.endswith(".toml") else {"kind": spec}
+    else:
+        options = dict(spec)
+    kind = options.get("kind")
+    if not isinstance(kind, str):
+        raise InputError(f"judge {spec!r}: the key 'kind' names the judge: one of {', '.join(sorted(JUDGES))}, or module:function")
+    resolve("judge", kind, JUDGES)
+    return options
 
 
 def open_judge(spec: str | Mapping[str, Any]) -> Judge:
-    """Returns the judge that a configuration names.
+    """Returns the judge that a configuration names, as judge_options reads it.
 
-    spec: "lexical", "module:function", or {"kind": one of those, **options}; the function gets the options as keyword arguments and
-    returns an object with `score`. Raises InputError naming the kind or the option that is wrong.
+    Its function gets the options as keyword arguments and returns an object with `score`. Raises InputError naming the kind or the option
+    that is wrong.
     """
-    if isinstance(spec, str):
-        spec = {"kind": spec}
-    options = dict(spec)
-    kind = options.pop("kind", None)
-    if not isinstance(kind, str):
-        raise InputError(f"judge {dict(spec)!r}: the key 'kind' names the judge: one of {', '.join(sorted(JUDGES))}, or module:function")
+    options = judge_options(spec)
+    kind = options.pop("kind")
     judge = resolve("judge", kind, JUDGES)(**options)
     if not callable(getattr(judge, "score", None)):
         raise InputError(f"judge {kind!r}: it returned {type(judge).__name__}, which has no method score")
@@ -66,13 +83,17 @@ def score_all(judge: Judge, items: Sequence[tuple[Environment, str | None]]) -> 
 
 
 def combine(
-    specialised: Sequence[Verdict], general: Sequence[Verdict], alpha: float = 0.7, weights: Sequence[float] | None = None
+    specialised: Sequence[Verdict | float],
+    general: Sequence[Verdict | float],
+    alpha: float = 0.7,
+    weights: Sequence[float] | None = None,
 ) -> float | None:
     """The reward of one plan, in [0, 1] (equation 2).
 
-    Each set's score is its mean over the scored verdicts. With weights (one for each specialised criterion; negative ones are points lost
-    when met) the specialised score is met points / sum of the positive points of the scored criteria, clipped to [0, 1]. None when a set
-    that counts (the general one does not at alpha = 1, the specialised one not at alpha = 0) has no scored verdict to give it a score.
+    Verdicts may be soft: the chance, from 0 to 1, that a criterion is met. Each set's score is its mean over the scored verdicts. With
+    weights (one for each specialised criterion; negative ones are points lost when met) the specialised score is met points / sum of the
+    positive points of the scored criteria, clipped to [0, 1]. None when a set that counts (the general one does not at alpha = 1, the
+    specialised one not at alpha = 0) has no scored verdict to give it a score.
     Raises InputError on an alpha outside [0, 1] and on weights that do not fit the criteria.
     """
     if not 0 <= alpha <= 1:
@@ -91,9 +112,9 @@ def combine(
     return reward
 
 
-def _weighted_score(verdicts: Sequence[Verdict], points: Sequence[float]) -> float | None:
+def _weighted_score(verdicts: Sequence[Verdict | float], points: Sequence[float]) -> float | None:
     scored = [(verdict, point) for verdict, point in zip(verdicts, points) if verdict is not None]
     available = math.fsum(point for _, point in scored if point > 0)
     if available <= 0:
         return None
-    return min(1.0, max(0.0, math.fsum(point for verdict, point in scored if verdict) / available))
+    return min(1.0, max(0.0, math.fsum(point * verdict for verdict, point in scored) / available))

@@ -20,12 +20,11 @@ from torch import Tensor
 
 from papergym.errors import InputError
 from papergym.judge.answer import plan_of
-from papergym.judge.scoring import JUDGES, Scored, open_judge, score_all
+from papergym.judge.scoring import Scored, judge_options, open_judge, score_all
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import TorchEngine
 from papergym.model.lora import adapters_disabled, lora_parameters
 from papergym.model.prompts import student_messages
-from papergym.registry import resolve
 from papergym.rl.advantages import find_estimator, group_advantages, zero_variance
 from papergym.rl.losses import find_loss, policy_terms, truncated_correction
 from papergym.seeds import derive_seed
@@ -62,7 +61,7 @@ class GrpoTable:
         above_zero(self, "grpo", "correction_cap")
         find_loss(self.loss)
         find_estimator(self.advantage)
-        resolve("judge", self.judge, JUDGES)
+        judge_options(self.judge)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,11 @@ def completion(texts, top_logprobs=None, usage=None):
     return {"id": "1", "object": "chat.completion", "choices": choices, "usage": usage or {"prompt_tokens": 10, "completion_tokens": 2}}
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # connections made at once; those beyond it would wait a second
+
+
 class ScriptedServer:
     """answer(body) gives a text, the JSON of a completion, or a Misbehaviour; requests holds every body that came, in order."""
 
@@ -57,8 +62,7 @@ class ScriptedServer:
         self._at_once = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
@@ -84,6 +88,7 @@ class ScriptedServer:
     def _handler(scripted):
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 1 << 16  # head and body in one packet: a second one would wait for the first's acknowledgement
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

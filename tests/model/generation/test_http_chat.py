@@ -16,7 +16,7 @@ def open_model(scripted_server):
     """open_model(**options): a chat model on the scripted server that loses little time over failures."""
 
     def open_it(**options):
-        patience = {"timeout": 0.3, "backoff": 0.01, "attempts": 4}
+        patience = {"timeout": 0.5, "backoff": 0.01, "attempts": 4}
         return open_chat_model({"kind": "http", "url": scripted_server.url, "model": "m", **patience, **options})
 
     return open_it
@@ -79,7 +79,7 @@ def test_replies_are_the_same_whatever_went_wrong_before(scripted_server, open_m
 
 
 def test_a_server_that_stays_broken_stops_the_run(scripted_server, open_model):
-    for name, words in (("broken", "status 500: Internal Server Error"), ("hang", "within 0.3 s"), ("junk", "Bad gateway")):
+    for name, words in (("broken", "status 500: Internal Server Error"), ("hang", "within 0.5 s"), ("junk", "Bad gateway")):
         scripted_server.requests.clear()
         scripted_server.answer = lambda body, problem=scripted_server.problems[name]: problem
         with pytest.raises(InputError, match=f"no usable reply in 4 attempts, the last one: .*{words}"):
