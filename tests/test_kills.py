@@ -101,10 +101,16 @@ def work():
 
 
 @pytest.mark.parametrize(
-    ("stage", "least"), [(TRAIN, 30), (EVALUATE, 8), (BUILD, 8), (REPORT, 4)], ids=["train", "eval", "build", "report"]
+    ("stage", "least"),
+    [
+        pytest.param(TRAIN, 30, id="train", marks=pytest.mark.slow),
+        pytest.param(BUILD, 8, id="build", marks=pytest.mark.slow),
+        pytest.param(EVALUATE, 8, id="eval"),
+        pytest.param(REPORT, 4, id="report"),
+    ],
 )
 def test_a_kill_before_any_file_operation_changes_nothing(tmp_path, tiny_policy, environments, stage, least):
-    write_environments(tmp_path / "train.jsonl", environments)
+    write_environments(tmp_path / "train.jsonl", environments[:2])
     answer = {"environment": "env-0", "sample": 0, "response": "Why", "plan": "Why", "tokens": 3, "finish_reason": "stop", "reward": 0.5}
     (tmp_path / "report" / "eval").mkdir(parents=True)
     (tmp_path / "report" / "eval" / "base.jsonl").write_text(json.dumps(answer) + "\n")
