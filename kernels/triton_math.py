@@ -39,6 +39,13 @@ def log1p(x):
 
 
 @triton.jit
+def difference(first, second, first_log, second_log):
+    """first − second, accurate where they nearly agree, from both and their logarithms. 0 where both are 0."""
+    gap = tl.where(first_log == second_log, 0.0, first_log - second_log)
+    return tl.where(gap > 0, -first * expm1(-tl.abs(gap)), second * expm1(-tl.abs(gap)))
+
+
+@triton.jit
 def columns_of_tile(start, STEPS: tl.constexpr, LANES: tl.constexpr):
     """Column numbers [STEPS, LANES] of the tile that begins at a column."""
     return start + tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]

@@ -49,6 +49,14 @@ def capability_of(tensor: torch.Tensor) -> tuple[int, int] | None:
     return torch.cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
 
 
+def product_dtype(*operands: torch.Tensor) -> torch.dtype:
+    """What the kernels multiply and round gradients of logits to: bf16 if all operands are, else fp32.
+
+    The interpreter multiplies bf16 wrongly and cuts fp32 off, instead of rounding it, on the way to bf16: it gets fp32.
+    """
+    return torch.bfloat16 if all(tensor.dtype == torch.bfloat16 for tensor in operands) and not interpreted() else torch.float32
+
+
 @triton.jit
 def logits_tile(
     hidden,  # [n, H]
@@ -155,11 +163,6 @@ class SoftmaxStatistics:
     target_logprob: torch.Tensor
 
 
-def operand_dtype(hidden: torch.Tensor, head: torch.Tensor) -> torch.dtype:
-    """bf16 if both are, else fp32: what the products of a tile are made of."""
-    return torch.bfloat16 if hidden.dtype == head.dtype == torch.bfloat16 else torch.float32
-
-
 def vocabulary_parts(rows: int, vocabulary: int, launch: dict[str, int]) -> tuple[tuple[int, int], int]:
     """The grid (row blocks, S) and the columns of a part."""
     blocks, tiles = triton.cdiv(rows, launch["BM"]), triton.cdiv(vocabulary, launch["BV"])
@@ -169,11 +172,10 @@ def vocabulary_parts(rows: int, vocabulary: int, launch: dict[str, int]) -> tupl
 
 def measure_rows(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, scale: float) -> SoftmaxStatistics:
     """Statistics of softmax(scale · hidden [n, H] · head [V, H]ᵀ), n > 0, with one pass over the head a block of rows."""
-    rows, vocabulary, dtype = hidden.shape[0], head.shape[0], operand_dtype(hidden, head)
+    rows, vocabulary, dtype = hidden.shape[0], head.shape[0], product_dtype(hidden, head)
     launch = gemm_launch(dtype, capability_of(hidden))
     grid, part = vocabulary_parts(rows, vocabulary, launch)
     partial = torch.empty(4, grid[1], rows, dtype=torch.float32, device=hidden.device)
-    upcast = dtype == torch.float32 or interpreted()  # the interpreter multiplies bf16 wrongly
     softmax_statistics[grid](
         hidden,
         head,
@@ -186,7 +188,7 @@ def measure_rows(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor
         *head.stride(),
         scale,
         part,
-        UPCAST=upcast,
+        UPCAST=dtype == torch.float32,
         **launch,
     )
     maxima, totals, weighted, picked = partial

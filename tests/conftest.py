@@ -1,7 +1,10 @@
 """Fixtures that several folders use."""
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,9 @@ import pytest
 import torch
 
 from papergym.environment import Criterion, Environment
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # its kernels then run on the CPU; Triton reads this when something imports it
 
 
 @pytest.fixture
@@ -45,6 +51,22 @@ def environments() -> list[Environment]:
         )
         for index, topic in enumerate(topics)
     ]
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path) -> Callable[..., str]:
+    """torchrun(code, *arguments, ranks=2, status=0) -> what a script printed that torchrun started on some ranks of this machine."""
+
+    def launch(code: str, *arguments: object, ranks: int = 2, status: int = 0) -> str:
+        script = tmp_path / "ranks.py"
+        script.write_text(code)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(script)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command + [str(value) for value in arguments], env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return launch
 
 
 @pytest.fixture(scope="session")

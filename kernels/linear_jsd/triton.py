@@ -21,7 +21,7 @@ from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.linear_jsd.triton_online import online_jsd
 from papergym.kernels.linear_jsd.triton_rows import COUNTS, ROW_LAUNCH, STATISTICS, TILE_LAUNCH, divergence_rows, gradient_tile
 from papergym.kernels.projection import exact_products, same_matrix
-from papergym.kernels.triton_tiles import check_runnable
+from papergym.kernels.triton_tiles import check_runnable, product_dtype
 
 GEMM_ROWS = 128  # rows of one GEMM tile: a chunk is a multiple, if it holds one
 FEWEST_ROWS = 64  # of a chunk, below which reading the head costs more than multiplying by it
@@ -97,11 +97,6 @@ def _constants(options: JsdOptions, twin) -> dict:
     return {"ENTRIES": twin, "BETA": options.beta, "CLIP": options.element_clip is not None}
 
 
-def _gradient_dtype(operands: Operands) -> torch.dtype:
-    """dlogits are rounded to bf16, for the GEMM alone, where that GEMM runs on bf16 operands."""
-    return torch.bfloat16 if all(tensor.dtype == torch.bfloat16 for tensor in operands) else torch.float32
-
-
 def _logits(operands: Operands, picked: slice | torch.Tensor, columns: slice, workspace: torch.Tensor) -> torch.Tensor:
     """Raw logits [2, R, C] of student and teacher in the workspace. A head that is also the teacher's is read once."""
     student_hidden, student_head, teacher_hidden, teacher_head = operands
@@ -140,7 +135,7 @@ def _row_pass(
     balance = options.divergence.balance(options.beta) if options.element_clip is None else 0.0
     for chunk in _spans(count, step):
         logits = _logits(operands, chunk if rows is None else rows[chunk], slice(None), workspace)
-        slopes = logits[0].view(_gradient_dtype(operands))[:, :vocabulary]
+        slopes = logits[0].view(product_dtype(*operands))[:, :vocabulary]
         divergence_rows[(chunk.stop - chunk.start,)](
             logits[0],
             logits[1],
@@ -168,7 +163,7 @@ def _head_gradient(
     """Σ_i weight_i · (dD_i/d logits)ᵀ · hidden_i over n rows: [V, H] in the head's dtype, chunk by chunk of columns."""
     student_hidden, head = operands[:2]
     vocabulary, width = head.shape
-    count, dtype = weights.numel(), _gradient_dtype(operands)
+    count, dtype = weights.numel(), product_dtype(*operands)
     step = max(1, min(count, BACKWARD_ROWS))
     # A column holds two logits and a gradient a row, and the fp32 sum over the chunks of rows.
     columns = options.workspace_bytes // (step * (8 + dtype.itemsize) + 4 * width)

@@ -11,14 +11,13 @@ import triton
 import triton.language as tl
 
 from papergym.kernels.linear_jsd import JsdOptions
-from papergym.kernels.triton_math import LOWEST
+from papergym.kernels.triton_math import LOWEST, difference
 from papergym.kernels.triton_tiles import (
     capability_of,
     gemm_launch,
-    interpreted,
     logits_tile,
     measure_rows,
-    operand_dtype,
+    product_dtype,
     vocabulary_parts,
 )
 
@@ -121,7 +120,8 @@ def divergence_online(
             clipped += tl.sum((value > clip).to(tl.float32), 1)
             value = tl.where(value > clip, clip, value)
         elif BALANCE != 0:
-            value += BALANCE * (tl.exp(student_logprobs) - tl.exp(teacher_logprobs))
+            student_probs, teacher_probs = tl.exp(student_logprobs), tl.exp(teacher_logprobs)
+            value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
         divergence += tl.sum(value, 1)
     partial += tl.program_id(1).to(tl.int64) * row_count + rows
     step = tl.num_programs(1).to(tl.int64) * row_count
@@ -151,10 +151,8 @@ def online_jsd(
     student = measure_rows(student_hidden, student_head, nothing, scale)
     teacher = measure_rows(teacher_hidden, teacher_head, nothing, scale)
 
-    kinds = [operand_dtype(student_hidden, student_head), operand_dtype(teacher_hidden, teacher_head)]
-    upcast_student, upcast_teacher = (kind == torch.float32 or interpreted() for kind in kinds)
-    narrow = torch.bfloat16 if kinds == [torch.bfloat16] * 2 else torch.float32
-    launch = gemm_launch(narrow, capability_of(student_hidden), accumulators=2)
+    kinds = [product_dtype(student_hidden, student_head), product_dtype(teacher_hidden, teacher_head)]
+    launch = gemm_launch(product_dtype(*operands), capability_of(student_hidden), accumulators=2)
     grid, part = vocabulary_parts(count, vocabulary, launch)
     partial = torch.empty(PARTIALS, grid[1], count, dtype=torch.float32, device=student_hidden.device)
     divergence_online[grid](
@@ -179,8 +177,8 @@ def online_jsd(
         BETA=options.beta,
         BALANCE=options.divergence.balance(options.beta) if options.element_clip is None else 0.0,
         CLIP=options.element_clip is not None,
-        UPCAST_STUDENT=upcast_student,
-        UPCAST_TEACHER=upcast_teacher,
+        UPCAST_STUDENT=kinds[0] == torch.float32,
+        UPCAST_TEACHER=kinds[1] == torch.float32,
         **launch,
     )
     divergence, clipped, teacher_best, student_there, student_best = partial

@@ -8,7 +8,7 @@ end finds the tiles it just left in the L2 cache.
 import triton
 import triton.language as tl
 
-from papergym.kernels.triton_math import LOWEST, add_tile, columns_of_tile, merge_lanes
+from papergym.kernels.triton_math import LOWEST, add_tile, columns_of_tile, difference, merge_lanes
 
 # Rows of `statistics` [STATISTICS, n] fp32.
 DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_DERIVATIVE = map(
@@ -82,7 +82,7 @@ def divergence_rows(
             derivative = tl.where(cut, 0.0, derivative)
             clipped += tl.sum(cut.to(tl.int32), 0)
         elif BALANCE != 0:
-            value += BALANCE * (student_probs - teacher_probs)
+            value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
         divergence += tl.sum(value, 0)
         derivatives += tl.sum(derivative, 0)
         probabilities += tl.sum(student_probs, 0)
