@@ -118,6 +118,7 @@ def build_one(
             "model": model,
             "prompts": "",
             "created": created or date.today().isoformat(),
+            "sections": stages.sections(),
         },
     )
 

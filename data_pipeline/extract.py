@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from papergym.data_pipeline import cues
 from papergym.data_pipeline.abbreviations import find_abbreviations
@@ -54,6 +55,17 @@ class Extraction:
         return {
             name: " ".join(sentence.text for sentence in getattr(self, name)) for name in ("goal", "background", "method", "experiment")
         }
+
+    def sections(self) -> dict[str, list[list[str | int]]]:
+        """Where each stage comes from: [title of a section, characters of the stage's text], for each run of sentences from one section.
+
+        Runs are parted by one space, so that the text can be cut along them.
+        """
+        runs = {
+            name: [(title, [s.text for s in run]) for title, run in groupby(getattr(self, name), lambda sentence: sentence.section)]
+            for name in self.stages()
+        }
+        return {name: [[title, len(" ".join(texts))] for title, texts in found] for name, found in runs.items()}
 
 
 Extractor = Callable[[Paper], Extraction]

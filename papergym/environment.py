@@ -28,7 +28,8 @@ class Criterion:
 class Environment:
     """One paper as a training environment. Student prompt: question; teacher prompt: question and rubric; reward: rubric.
 
-    stages: goal, background, method, experiment, or None. provenance: paper, sha256, date, model, prompts, created.
+    stages: goal, background, method, experiment, or None. provenance: paper, sha256, date, model, prompts, created, and
+    sections (stage -> [title, characters of its text] for each run of sentences from one section).
     messages: a chat prompt that stands in for the question, as imported data sets have it.
     """
 

@@ -10,6 +10,7 @@ import pytest
 
 from papergym.data_pipeline.build import build, source_digest
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
+from papergym.data_pipeline.latex import load_paper
 from papergym.environment import read_environments
 from papergym.errors import InputError
 
@@ -31,9 +32,15 @@ def test_environments_carry_question_reference_ten_criteria_and_provenance(tmp_p
     assert len(rod.rubric) == len(labels.rubric) == 10
     assert rod.question.endswith("how you would judge the outcome.") and "what sets the lifetime of a clog of rods" in rod.question
     assert "voice coils" in rod.reference and "voice coils" not in rod.question
-    assert set(rod.provenance) == {"paper", "sha256", "date", "model", "prompts", "created"}
+    assert set(rod.provenance) == {"paper", "sha256", "date", "model", "prompts", "created", "sections"}
     assert rod.provenance["paper"] == "rod-silo" and rod.provenance["date"] == "2023-06-27" and rod.provenance["model"] == "rules"
     assert rod.id == "rod-silo-" + rod.provenance["sha256"][:8]
+    assert {title for runs in rod.provenance["sections"].values() for title, _ in runs} == {"", "Abstract"}  # a letter has no headings
+    for name, text in labels.stages.items():  # each stage can be cut along the sections that it comes from
+        lengths = [length for _, length in labels.provenance["sections"][name]]
+        assert sum(lengths) + len(lengths) - 1 == len(text)
+    titles = [title for title, _ in labels.provenance["sections"]["method"]]
+    assert titles and set(titles) <= {section.title for section in load_paper(LABELS).sections}
 
 
 def test_every_sample_paper_becomes_an_environment(tmp_path):
