@@ -10,7 +10,6 @@ import pytest
 
 from papergym.data_pipeline.build import build, source_digest
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
-from papergym.data_pipeline.latex import load_paper
 from papergym.environment import read_environments
 from papergym.errors import InputError
 
@@ -40,7 +39,7 @@ def test_environments_carry_question_reference_ten_criteria_and_provenance(tmp_p
         lengths = [length for _, length in labels.provenance["sections"][name]]
         assert sum(lengths) + len(lengths) - 1 == len(text)
     titles = [title for title, _ in labels.provenance["sections"]["method"]]
-    assert titles and set(titles) <= {section.title for section in load_paper(LABELS).sections}
+    assert titles == ["Abstract", "Intuition", "Estimator"]
 
 
 def test_every_sample_paper_becomes_an_environment(tmp_path):
