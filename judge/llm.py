@@ -65,9 +65,9 @@ class LlmJudge:
     def usage(self) -> Any:
         return self._model.usage
 
-    def with_seed(self, seed: int) -> "LlmJudge":
-        """The same judge for another run, with the same model and its connections."""
-        return LlmJudge(replace(self._config, seed=seed), self._model)
+    def for_run(self, run: int) -> "LlmJudge":
+        """The same judge on the same model for run number `run`, from 0, whose requests carry a seed of their own."""
+        return LlmJudge(replace(self._config, seed=(self._config.seed or 0) + run), self._model) if run else self
 
     def score(self, items: Sequence[tuple[Environment, str | None]]) -> list[Graded]:
         """One Graded for each (environment, plan), in order. A plan without a text, None or empty, meets nothing, and nobody is asked.

@@ -36,6 +36,7 @@ class Judge(Protocol):
 JUDGES: Mapping[str, str | Callable[..., Judge]] = {
     "lexical": "papergym.judge.lexical:open_lexical_judge",
     "llm": "papergym.judge.llm:open_llm_judge",
+    "ensemble": "papergym.judge.ensemble:open_ensemble_judge",
 }
 
 
@@ -68,6 +69,11 @@ def open_judge(spec: str | Mapping[str, Any]) -> Judge:
     if not callable(getattr(judge, "score", None)):
         raise InputError(f"judge {kind!r}: it returned {type(judge).__name__}, which has no method score")
     return judge
+
+
+def for_run(judge: Judge, run: int) -> Judge:
+    """The judge for one of several runs over the same plans: with another seed in each, where it has one."""
+    return judge.for_run(run) if hasattr(judge, "for_run") else judge
 
 
 def score_all(judge: Judge, items: Sequence[tuple[Environment, str | None]]) -> list[Scored]:

@@ -93,6 +93,20 @@ def eval(**options: Any) -> None:
 
 
 @main.command()
+@click.argument("answers", nargs=-1, type=PATH)
+@click.option("--environments", type=PATH, required=True, help="what the answers answer, JSON lines")
+@click.option("--judge", "judges", multiple=True, required=True, help="a built-in judge, module:function or a .toml file; may be repeated")
+@click.option("--out", type=PATH, required=True, help="a directory for the verdicts and what follows from them")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="how often each judge scores everything")
+@click.option("--agreement", is_flag=True, help="compare each judge with itself over the runs, and with the others")
+def judge(answers: tuple[Path, ...], environments: Path, judges: tuple[str, ...], out: Path, runs: int, agreement: bool) -> None:
+    """Score ANSWERS, files such as RUN/eval/*.jsonl, with one judge or several. Run again to go on where it stopped."""
+    from papergym.judge.command import judge_answers
+
+    click.echo(judge_answers(answers, environments, judges, out, runs=runs, agree=agreement))
+
+
+@main.command()
 @click.argument("run", type=PATH)
 def report(run: Path) -> None:
     """Write RUN/report.html, one self-contained file, from the files of a run directory."""
