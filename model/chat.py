@@ -85,7 +85,7 @@ def check_messages(messages: Any) -> list[dict[str, Any]]:
         message = {key: value for key, value in message.items() if value is not None}
         if not isinstance(message.get("role"), str):
             raise InputError(f"messages[{index}].role: a string is needed, not {message.get('role')!r:.60}")
-        if not isinstance(message.get("content", ""), str | list):
-            raise InputError(f"messages[{index}].content: a string is needed, not {message['content']!r:.60}")
+        if not isinstance(message.get("content", "" if "tool_calls" in message else None), str | list):
+            raise InputError(f"messages[{index}].content: a string is needed, not {message.get('content')!r:.60}")
         checked.append(message)
     return checked

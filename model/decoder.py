@@ -131,6 +131,10 @@ class CausalLM(nn.Module):
         sequence and default positions restart. cache or attend: takes over attention; positions are then required.
         Raises InputError when a sequence is longer than max_position_embeddings, ValueError for arguments that don't fit together.
         """
+        if input_ids.dim() != 2 or input_ids.numel() == 0 or input_ids.dtype not in (torch.int64, torch.int32):
+            raise InputError(f"input_ids: int64 [B, T] with B and T from 1 is needed, not {input_ids.dtype} {list(input_ids.shape)}")
+        if positions is not None and (positions.dim() != 2 or positions.shape[1] != input_ids.shape[1]):
+            raise InputError(f"positions: [B, T] = {list(input_ids.shape)} as of input_ids is needed, not {list(positions.shape)}")
         lengths = [input_ids.shape[1]]
         if cache is not None:
             attend = cache.attend

@@ -1,6 +1,7 @@
 """Text and conversations to token ids and back, as the model's own tokenizer and chat template do it."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from papergym.model.chat import ChatTemplate, check_messages
 from papergym.model.gguf_vocabulary import read_gguf
 from papergym.model.vocabulary import read_directory
 from papergym.model.weights import resolve_model_path
+
+_ID_LIMIT = 2**31
 
 
 class Tokenizer:
@@ -36,12 +39,20 @@ class Tokenizer:
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids of the text; nothing is added in front or behind.
 
-        special: control strings become their ids; otherwise they are text like any other.
+        special: control strings become their ids; otherwise they are text like any other. Raises InputError for half a surrogate pair.
         """
-        return self._encoder.encode(self._names.exchange(text) if special else text)
+        if not isinstance(text, str):
+            raise InputError(f"text: a string is needed, not {text!r:.60}")
+        return self._encode(self._names.exchange(text) if special else text, "text")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text, control strings included. Bytes that are not UTF-8 become U+FFFD; ids beyond the vocabulary have no text."""
+        """The text, control strings included. Bytes that are not UTF-8 become U+FFFD; ids beyond the vocabulary have no text.
+
+        Raises InputError for what can't be an id.
+        """
+        for token in ids:
+            if not isinstance(token, Integral) or not 0 <= token < _ID_LIMIT:
+                raise InputError(f"token id {token!r:.60}: a whole number from 0 is needed")
         return self._names.reveal(self._encoder.decode(ids))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], thinking: bool = True, add_generation_prompt: bool = True) -> list[int]:
@@ -60,6 +71,13 @@ class Tokenizer:
         text = self._names.exchange(self._template.render(named, **switches))
         if named != checked and self._names.reveal(text) != self._template.render(checked, **switches):
             raise InputError(f"messages: a control string inside a message changes how {self.path}'s chat template reads it; take it out")
+        return self._encode(text, "messages")
+
+    def _encode(self, text: str, what: str) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{what}: {text[error.start]!r} is half a surrogate pair, which is no character; remove it") from error
         return self._encoder.encode(text)
 
 

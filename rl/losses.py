@@ -47,16 +47,17 @@ def clipped_weight(inputs: LossInputs) -> Terms:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A loss by name: its terms and how they are reduced."""
+    """A loss by name: its terms, how they are reduced, and the options it knows; None where that is its own affair."""
 
     terms: Callable[[LossInputs], Terms]
     aggregation: str
+    options: tuple[str, ...] | None = ()
 
 
 LOSSES = {
     "grpo": PolicyLoss(clipped_surrogate, "sequence_mean"),
     "token_mean": PolicyLoss(clipped_surrogate, "token_mean"),
-    "dr_grpo": PolicyLoss(clipped_surrogate, "constant"),
+    "dr_grpo": PolicyLoss(clipped_surrogate, "constant", ("max_tokens",)),
     "dapo": PolicyLoss(clipped_surrogate, "token_mean"),  # its asymmetric range: clip_high=0.28
     "cispo": PolicyLoss(clipped_weight, "token_mean"),
 }
@@ -74,7 +75,7 @@ LARGEST_LOG_RATIO = 60.0
 def find_loss(name: str) -> PolicyLoss:
     """A built-in loss, or one given as module:function from LossInputs to terms and metrics, reduced by the token mean."""
     loss = resolve("policy loss", name, LOSSES)
-    return loss if isinstance(loss, PolicyLoss) else PolicyLoss(loss, "token_mean")
+    return loss if isinstance(loss, PolicyLoss) else PolicyLoss(loss, "token_mean", options=None)
 
 
 def importance_ratio(log_ratio: Tensor, mask: Tensor, kind: str) -> Tensor:
@@ -117,7 +118,11 @@ def policy_terms(
     old = torch.where(mask, old_logprobs.detach(), 0.0).to(dtype)
     ratios = importance_ratio(current - old, mask, ratio)
     inputs = LossInputs(current, ratios, advantages.detach().to(dtype)[:, None], clip_low, clip_high, options)
-    terms, metrics = find_loss(name).terms(inputs)
+    loss = find_loss(name)
+    if loss.options is not None and (unknown := sorted(set(options) - set(loss.options))):
+        allowed = ", ".join(loss.options) or "none"
+        raise InputError(f"policy loss {name!r} has no option {unknown[0]!r}: allowed are {allowed}")
+    terms, metrics = loss.terms(inputs)
     for label, value in {"terms": terms, **metrics}.items():
         if value.shape != logprobs.shape:
             raise InputError(f"policy loss {name!r}: its {label} have the shape {tuple(value.shape)}, not {tuple(logprobs.shape)}")
@@ -156,12 +161,13 @@ def policy_loss(
     default T), "dapo", "cispo", or module:function. logprobs, old_logprobs, ref_logprobs: [B, T] nats; advantages: [B]; mask: [B, T] bool.
     ratio: "token", "sequence" or "sequence_mean". kl: "k1", "k2" or "k3" of x = ref − logprob, added per token with kl_weight.
     Computed in at least float32. A sequence without unmasked tokens leaves the denominator; nothing unmasked gives 0 with zero gradient.
-    Raises InputError on shapes that disagree and on unknown names.
+    options: the loss's own; a module:function finds them in LossInputs.options.
+    Raises InputError on shapes that disagree and on unknown names and options.
     """
     settings = {"ratio": ratio, "clip_low": clip_low, "clip_high": clip_high, "kl": kl, "kl_weight": kl_weight}
     terms, metrics = policy_terms(name, logprobs, old_logprobs, advantages, mask, ref_logprobs=ref_logprobs, **settings, **options)
     counts = BatchCounts.of(mask.sum(dim=1).tolist())
-    weights = token_weights(mask, find_loss(name).aggregation, counts, options.get("max_tokens", logprobs.shape[1]), terms.dtype)
+    weights = token_weights(mask, find_loss(name).aggregation, counts, options.get("max_tokens", max(1, logprobs.shape[1])), terms.dtype)
     return (weights * terms).sum(), {key: value.sum() / max(1, counts.tokens) for key, value in metrics.items()}
 
 

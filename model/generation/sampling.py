@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():  # numpy's numbers are numbers, but JSON can't hold them
+            if isinstance(value, Integral | Real) and not isinstance(value, bool):
+                object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         self._check("n", _is_int(self.n) and self.n >= 1, "an integer from 1")
         self._check("temperature", _is_number(self.temperature) and 0 <= self.temperature < math.inf, "a number from 0")
         self._check("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0 and at most 1")

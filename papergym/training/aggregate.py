@@ -40,7 +40,7 @@ def token_weights(
     if aggregation == "token_mean":
         return weights / max(1, counts.tokens)
     if aggregation == "constant":
-        if not constant:
-            raise InputError("the aggregation 'constant' needs a number of tokens to divide by")
+        if constant is None or constant < 1:
+            raise InputError(f"the aggregation 'constant' needs a number of tokens from 1 to divide by, not {constant}")
         return weights / (constant * max(1, counts.sequences))
     raise InputError(f"unknown aggregation {aggregation!r}: use one of {', '.join(AGGREGATIONS)}")

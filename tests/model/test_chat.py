@@ -156,10 +156,17 @@ def test_templates_run_in_a_sandbox() -> None:
         (["hello"], r"messages\[0\]: an object"),
         ([{"content": "x"}], r"messages\[0\]\.role"),
         ([{"role": "user", "content": 3}], r"messages\[0\]\.content"),
-        ([{"role": "user"}], "refuses these messages"),
+        ([{"role": "user"}], r"messages\[0\]\.content: a string is needed, not None"),
+        ([{"role": "user", "content": None}], r"messages\[0\]\.content"),
+        ([{"role": "assistant", "tool_calls": []}], "refuses these messages"),
+        ([{"role": "user", "content": "a\ud800"}], r"'\\ud800' is half a surrogate pair"),
+        ([{"role": "user\udfff", "content": "a"}], None),  # the template doesn't read it
     ],
 )
 def test_bad_messages_are_named(tmp_path: Path, messages, message: str) -> None:
     tokenizer = make_tokenizer(tmp_path, "{{ messages[0].content + '' }}")
+    if message is None:
+        assert tokenizer.decode(tokenizer.chat(messages)) == "a"
+        return
     with pytest.raises(InputError, match=message):
         tokenizer.chat(messages)

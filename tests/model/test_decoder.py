@@ -172,5 +172,16 @@ def test_refuses_what_does_not_fit_together(model):
             model(random_ids(1, 10), cu_seqlens=torch.tensor(bounds))
     with pytest.raises(ValueError, match="batch of 2"):
         model(random_ids(2, 10), cu_seqlens=torch.tensor([0, 10]))
+    for ids in (
+        torch.zeros(0, 3, dtype=torch.int64),
+        torch.zeros(2, 0, dtype=torch.int64),
+        torch.zeros(3, dtype=torch.int64),
+        torch.zeros(2, 3),
+    ):
+        with pytest.raises(InputError, match=r"input_ids: int64 \[B, T\] with B and T from 1 is needed, not torch"):
+            model(ids)
+    for positions in (torch.arange(2), torch.zeros(1, 3, dtype=torch.int64)):
+        with pytest.raises(InputError, match=r"positions: \[B, T\] = \[1, 2\]"):
+            model(torch.zeros(1, 2, dtype=torch.int64), positions=positions)
     with pytest.raises(ValueError, match="positions are required"):
         model(random_ids(1, 4), cache=GrowingCache(layers=2))

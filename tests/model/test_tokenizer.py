@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
@@ -284,3 +285,17 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(InputError, match=r"tokenizer\.json"):
             Tokenizer(tmp_path)
+
+
+def test_what_is_no_text_or_no_id_is_named(tiny_policy) -> None:
+    tokenizer = Tokenizer(tiny_policy)
+    for special in (True, False):
+        with pytest.raises(InputError, match=r"text: '\\ud800' is half a surrogate pair"):
+            tokenizer.encode("a\ud800", special=special)
+        with pytest.raises(InputError, match="text: a string is needed, not 3"):
+            tokenizer.encode(3, special=special)  # type: ignore[arg-type]
+    for token in (-1, 2**40, 1.5, "a", None):
+        with pytest.raises(InputError, match=r"token id .*a whole number from 0"):
+            tokenizer.decode([*tokenizer.encode("x"), token])
+    ids = tokenizer.encode("é 😀")
+    assert tokenizer.decode(np.array(ids)) == tokenizer.decode([*ids, 99_999]) == "é 😀"  # an id beyond the vocabulary has no text

@@ -169,6 +169,15 @@ def test_a_loss_from_outside_the_package(tmp_path, monkeypatch):
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0), (2, 3)])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_batch_without_a_token_gives_zero(name, shape):
+    logprobs = torch.full(shape, -1.0, requires_grad=True)
+    loss, _ = policy_loss(name, logprobs, logprobs.detach() - 1, torch.ones(shape[0]), torch.zeros(shape, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0 and logprobs.grad is not None and (logprobs.grad == 0).all()
+
+
 def test_bad_arguments_are_named():
     logprobs, old, advantages, mask, reference = batch()
     for arguments, options, words in [
@@ -181,5 +190,13 @@ def test_bad_arguments_are_named():
     ]:
         with pytest.raises(InputError, match=words):
             policy_loss("grpo", *arguments, **options)
+    for name, options, words in [
+        ("grpo", {"clip_hihg": 0.3}, "'grpo' has no option 'clip_hihg': allowed are none"),
+        ("cispo", {"max_tokens": 5}, "'cispo' has no option 'max_tokens'"),
+        ("dr_grpo", {"scale": 1}, "'dr_grpo' has no option 'scale': allowed are max_tokens"),
+        ("dr_grpo", {"max_tokens": 0}, "a number of tokens from 1 to divide by, not 0"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            policy_loss(name, logprobs, old, advantages, mask, **options)
     with pytest.raises(InputError, match=r"policy loss 'ppo'.*cispo, dapo, dr_grpo, grpo, token_mean"):
         policy_loss("ppo", logprobs, old, advantages, mask)

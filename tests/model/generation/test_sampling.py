@@ -1,7 +1,9 @@
 """The draw has the distribution it claims, its log-probs are those of the whole softmax, and bad parameters are named."""
 
 import math
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,3 +100,10 @@ def test_streams_are_reproducible_and_differ() -> None:
 def test_bad_parameters_are_named(field: str, value) -> None:
     with pytest.raises(InputError, match=rf"sampling {field} is {value!r}"):
         SamplingParams(**{field: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    params = SamplingParams(n=np.int32(2), temperature=np.float32(0.5), top_p=np.float64(0.75), top_k=np.int64(3), seed=np.uint8(7))
+    assert params == SamplingParams(n=2, temperature=0.5, top_p=0.75, top_k=3, seed=7)
+    assert {type(value) for value in asdict(params).values()} == {int, float}  # as JSON takes them
+    assert draw(LOGITS[None], torch.zeros(1, dtype=torch.float64), params)[0].item() == 2
