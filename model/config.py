@@ -6,7 +6,8 @@ from typing import Any
 
 from papergym.errors import InputError
 
-ARCHITECTURES = {"Qwen3ForCausalLM": "qwen3", "Qwen2ForCausalLM": "qwen2", "LlamaForCausalLM": "llama"}
+ARCHITECTURES = {"Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe", "Qwen2ForCausalLM": "qwen2", "LlamaForCausalLM": "llama"}
+_GGUF_ARCHITECTURES = ("qwen3", "qwen2", "llama")
 _REQUIRED = (
     "vocab_size",
     "hidden_size",
@@ -16,6 +17,7 @@ _REQUIRED = (
     "rms_norm_eps",
     "max_position_embeddings",
 )
+_EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step")
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,10 @@ class ModelConfig:
     """A Qwen3, Qwen2 or Llama decoder. Fields carry their Hugging Face names.
 
     attention_bias: biases on q, k and v, and for Qwen3 and Llama on the output projection too. Qwen3 normalises every
-    query and key head (`qk_norm`). Raises InputError when heads don't divide or head_dim is odd.
+    query and key head (`qk_norm`). Raises InputError when heads don't divide, head_dim is odd, or the experts' fields don't fit together.
     """
 
-    architecture: str  # "qwen3" | "qwen2" | "llama"
+    architecture: str  # "qwen3" | "qwen3_moe" | "qwen2" | "llama"
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -40,6 +42,12 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
+    num_experts: int = 0  # of a qwen3_moe layer
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    norm_topk_prob: bool = False  # the weights of a token's experts sum to 1
+    decoder_sparse_step: int = 1  # every so many layers one has experts
+    mlp_only_layers: tuple[int, ...] = ()  # but these layers have none
     eos_token_ids: tuple[int, ...] = ()  # ids that end a completion; the first one is the tokenizer's end of sequence
     bos_token_id: int | None = None
     pad_token_id: int | None = None
@@ -49,6 +57,11 @@ class ModelConfig:
             raise InputError(f"architecture {self.architecture!r} is not supported: use one of {', '.join(ARCHITECTURES.values())}")
         for name in (*_REQUIRED, "num_key_value_heads", "head_dim", "rope_theta"):
             _check_positive(name, getattr(self, name))
+        if self.architecture == "qwen3_moe":
+            for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step"):
+                _check_positive(name, getattr(self, name))
+            if self.num_experts_per_tok > self.num_experts:
+                raise InputError(f"num_experts_per_tok is {self.num_experts_per_tok}: there are {self.num_experts} experts")
         if self.num_attention_heads % self.num_key_value_heads:
             raise InputError(
                 f"num_key_value_heads is {self.num_key_value_heads}: it must divide num_attention_heads, {self.num_attention_heads}"
@@ -62,7 +75,12 @@ class ModelConfig:
     @property
     def qk_norm(self) -> bool:
         """Whether each query and key head passes an RMSNorm before RoPE."""
-        return self.architecture == "qwen3"
+        return self.architecture in ("qwen3", "qwen3_moe")
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer (from 0) has a mixture of experts in place of one MLP."""
+        mixture = self.architecture == "qwen3_moe" and layer not in self.mlp_only_layers
+        return mixture and (layer + 1) % self.decoder_sparse_step == 0
 
     @property
     def attention_output_bias(self) -> bool:
@@ -90,6 +108,7 @@ class ModelConfig:
         _reject_sliding_window(config)
         heads, hidden_size = config["num_attention_heads"], config["hidden_size"]
         stop_ids = (generation or {}).get("eos_token_id")
+        experts = _hf_experts(config) if architecture == "qwen3_moe" else {}
         return cls(
             architecture=architecture,
             **{name: config[name] for name in _REQUIRED},
@@ -99,6 +118,7 @@ class ModelConfig:
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
             attention_bias=architecture == "qwen2" or bool(config.get("attention_bias", False)),
             mlp_bias=architecture == "llama" and bool(config.get("mlp_bias", False)),
+            **experts,
             eos_token_ids=_token_ids(stop_ids if stop_ids is not None else config.get("eos_token_id")),
             bos_token_id=config.get("bos_token_id"),
             pad_token_id=config.get("pad_token_id"),
@@ -111,8 +131,8 @@ class ModelConfig:
         Raises InputError naming the key and the value for whatever the decoder doesn't compute.
         """
         architecture = metadata.get("general.architecture", "")
-        if architecture not in ARCHITECTURES.values():
-            raise InputError(f"general.architecture {architecture!r} is not supported: use one of {', '.join(ARCHITECTURES.values())}")
+        if architecture not in _GGUF_ARCHITECTURES:
+            raise InputError(f"general.architecture {architecture!r} is not supported: use one of {', '.join(_GGUF_ARCHITECTURES)}")
         if (parts := metadata.get("split.count", 1)) > 1:
             raise InputError(f"split.count {parts} is not supported: merge the parts with llama-gguf-split --merge")
 
@@ -174,15 +194,17 @@ class ModelConfig:
             config["attention_bias"] = self.attention_bias
         if self.architecture == "llama":
             config["mlp_bias"] = self.mlp_bias
+        if self.architecture == "qwen3_moe":
+            config |= {name: getattr(self, name) for name in _EXPERTS} | {"mlp_only_layers": list(self.mlp_only_layers)}
         return config
 
     def num_parameters(self, embeddings: bool = True) -> int:
         """Number of parameters, a tied head counted once. embeddings=False leaves out the embedding and the head."""
-        attention, mlp = self._matrix_parameters()
+        layers = range(self.num_hidden_layers)
         biases = self.attention_bias * (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
         biases += self.attention_output_bias * self.hidden_size + self.mlp_bias * (2 * self.intermediate_size + self.hidden_size)
         norms = 2 * self.hidden_size + 2 * self.head_dim * self.qk_norm
-        total = self.num_hidden_layers * (attention + mlp + biases + norms) + self.hidden_size
+        total = sum(self._matrix_parameters(layer, self.num_experts) + biases + norms for layer in layers) + self.hidden_size
         return total + embeddings * (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
 
     def flops_per_token(self, sequence_length: int, head: bool = True) -> float:
@@ -191,16 +213,19 @@ class ModelConfig:
         A multiply-add is two; norms, RoPE and softmax aren't counted. A backward pass costs two forwards when every weight is
         trained, about one when the base is frozen under LoRA. head: whether hidden states go through the [V, H] head.
         """
-        attention, mlp = self._matrix_parameters()
         context = (sequence_length + 1) / 2
         scores = 4 * self.num_attention_heads * self.head_dim * context  # q·kᵀ and p·v
-        per_layer = 2 * (attention + mlp) + scores
-        return self.num_hidden_layers * per_layer + head * 2 * self.vocab_size * self.hidden_size
+        layers = range(self.num_hidden_layers)
+        matrices = sum(self._matrix_parameters(layer, self.num_experts_per_tok) for layer in layers)
+        return 2 * matrices + self.num_hidden_layers * scores + head * 2 * self.vocab_size * self.hidden_size
 
-    def _matrix_parameters(self) -> tuple[int, int]:
-        """Parameters of one layer's matrices: (attention, MLP)."""
+    def _matrix_parameters(self, layer: int, experts: int) -> int:
+        """Parameters of a layer's matrices, with so many experts where it has experts."""
         heads = self.num_attention_heads + self.num_key_value_heads
-        return 2 * self.hidden_size * heads * self.head_dim, 3 * self.hidden_size * self.intermediate_size
+        attention = 2 * self.hidden_size * heads * self.head_dim
+        if self.has_experts(layer):
+            return attention + self.hidden_size * (self.num_experts + 3 * experts * self.moe_intermediate_size)
+        return attention + 3 * self.hidden_size * self.intermediate_size
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -219,6 +244,15 @@ def _hf_architecture(config: Mapping[str, Any]) -> str:
     if name not in ARCHITECTURES:
         raise InputError(f"architecture {name!r} is not supported: use one of {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[name]
+
+
+def _hf_experts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a mixture of experts; transformers 5 writes num_experts as num_local_experts."""
+    experts = {name: config.get(name) for name in _EXPERTS}
+    experts["num_experts"] = config.get("num_experts", config.get("num_local_experts"))
+    experts["norm_topk_prob"] = bool(config.get("norm_topk_prob", False))
+    experts["decoder_sparse_step"] = config.get("decoder_sparse_step", 1)
+    return experts | {"mlp_only_layers": tuple(config.get("mlp_only_layers") or ())}
 
 
 def _hf_rope_theta(config: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""The decoder of Qwen3, Qwen2 and Llama in plain PyTorch. Modules and parameters carry their Hugging Face names.
+"""The decoder of Qwen3 (dense or with experts), Qwen2 and Llama in plain PyTorch. Modules and parameters carry Hugging Face names.
 
 Shapes: B batch, T tokens, H hidden_size, V vocab_size, Hq query heads, Hkv key and value heads, D head_dim.
 """
@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from papergym.errors import InputError
 from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate
 from papergym.model.config import ModelConfig
+from papergym.model.mlp import feed_forward
 
 
 class Cache(Protocol):
@@ -58,26 +59,13 @@ class Attention(nn.Module):
         return self.o_proj(attended.transpose(1, 2).flatten(2))
 
 
-class MLP(nn.Module):
-    """SwiGLU: down(silu(gate(x)) · up(x))."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
-
-
 class DecoderLayer(nn.Module):
     """Pre-norm attention and MLP, each added to the residual stream."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.self_attn = Attention(config, layer)
-        self.mlp = MLP(config)
+        self.mlp = feed_forward(config, layer)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 

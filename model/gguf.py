@@ -69,8 +69,8 @@ def _stored_tensor(tensor: ReaderTensor, config: ModelConfig, path: Path) -> Sto
     return StoredTensor(_hf_name(tensor.name), shape, path, _reader_of(tensor, config, path))
 
 
-def _reader_of(tensor: ReaderTensor, config: ModelConfig, path: Path) -> Callable[[], Tensor]:
-    def read() -> Tensor:
+def _reader_of(tensor: ReaderTensor, config: ModelConfig, path: Path) -> Callable[..., Tensor]:
+    def read(rows: slice = slice(None)) -> Tensor:
         try:
             values = dequantize(tensor.data, tensor.tensor_type)
         except NotImplementedError as error:
@@ -79,7 +79,7 @@ def _reader_of(tensor: ReaderTensor, config: ModelConfig, path: Path) -> Callabl
         kind = tensor.name.split(".")[-2]
         if config.architecture == "llama" and kind in ("attn_q", "attn_k"):
             weight = unpermute(weight, config.num_attention_heads if kind == "attn_q" else config.num_key_value_heads)
-        return weight
+        return weight[rows]
 
     return read
 

@@ -5,7 +5,7 @@ in the base's dtype.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from papergym.errors import InputError
 from papergym.files import read_json, write_json
 from papergym.model.decoder import CausalLM
-from papergym.model.tensors import fill_parameters, list_safetensors, match_tensors, write_safetensors
+from papergym.model.tensors import fill_parameters, list_safetensors, local_rows, match_tensors, write_safetensors
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -83,11 +83,7 @@ class LoraLinear(nn.Linear):
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
         self.weight, self.bias = base.weight, base.bias
         self.config, self.enabled = config, True
-        device = base.weight.device
-        self.lora_A = nn.Linear(base.in_features, config.rank, bias=False, device=device, dtype=torch.float32)
-        self.lora_B = nn.Linear(config.rank, base.out_features, bias=False, device=device, dtype=torch.float32)
-        nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))  # U(-1/sqrt(in), 1/sqrt(in)), as PEFT draws it
-        nn.init.zeros_(self.lora_B.weight)
+        self.lora_A, self.lora_B = _fresh_pair(self, base.weight.device)
         self.train(base.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,7 +105,8 @@ class LoraLinear(nn.Linear):
 def apply_lora(model: CausalLM, config: LoraConfig) -> CausalLM:
     """Freezes the model and gives its target modules adapters, in place; returns it. B is zero, so that no output changes yet.
 
-    Draws every A from torch's global generator. Raises InputError when the model already has adapters.
+    Draws every A from torch's global generator; on the meta device `initialise_adapters` does so later. Raises InputError when the model
+    already has adapters.
     """
     if lora_config(model) is not None:
         raise InputError("the model already has LoRA adapters: apply new ones to a freshly loaded model")
@@ -118,6 +115,29 @@ def apply_lora(model: CausalLM, config: LoraConfig) -> CausalLM:
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, LoraLinear(linear, config))
     return model
+
+
+def initialise_adapters(model: CausalLM) -> None:
+    """Gives adapters the values that `apply_lora` would have given them: for a model that was prepared on the meta device, then sharded.
+
+    Every rank draws the whole of one layer's pair at a time and keeps its rows.
+    """
+    with torch.no_grad():
+        for _, module in _adapters(model):
+            parts = (module.lora_A, module.lora_B)
+            for part, fresh in zip(parts, _fresh_pair(module, local_rows(module.lora_A.weight)[0].device)):
+                local, rows = local_rows(part.weight)
+                local.copy_(fresh.weight[rows])
+
+
+def _fresh_pair(linear: "LoraLinear", device: torch.device) -> tuple[nn.Linear, nn.Linear]:
+    """A and B as they begin: A from U(-1/sqrt(in), 1/sqrt(in)), as PEFT draws it, and B zero."""
+    rank = linear.config.rank
+    down = nn.Linear(linear.in_features, rank, bias=False, device=device, dtype=torch.float32)
+    up = nn.Linear(rank, linear.out_features, bias=False, device=device, dtype=torch.float32)
+    nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
+    nn.init.zeros_(up.weight)
+    return down, up
 
 
 def lora_config(model: CausalLM) -> LoraConfig | None:
@@ -152,10 +172,19 @@ def adapter_state_dict(model: CausalLM) -> dict[str, Tensor]:
     return {f"{name}.{part}.weight": getattr(module, part).weight.detach() for name, module in adapters for part in ("lora_A", "lora_B")}
 
 
-def merged_state_dict(model: CausalLM) -> dict[str, Tensor]:
-    """The base model's state dict with the adapters added to its weights, enabled or not. Other tensors share storage with the model."""
-    merged = {f"{name}.weight": module.merged_weight().detach() for name, module in _adapters(model)}
-    return {name: merged.get(name, tensor) for name, tensor in model.state_dict().items() if ".lora_" not in name}
+def base_state_dict(model: CausalLM) -> dict[str, Tensor]:
+    """The state dict without the adapters: the base model's."""
+    return {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
+
+
+def merged_state_dict(model: CausalLM, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The base model's state dict, or some of it, with the adapters added to its weights, enabled or not.
+
+    Tensors without an adapter share storage with the model.
+    """
+    adapters = {f"{name}.weight": module for name, module in _adapters(model)}
+    chosen = {name: tensor for name, tensor in base_state_dict(model).items() if names is None or name in names}
+    return {name: adapters[name].merged_weight().detach() if name in adapters else tensor for name, tensor in chosen.items()}
 
 
 def save_adapter(model: CausalLM, directory: str | Path) -> None:
@@ -216,6 +245,11 @@ def _adapters(model: CausalLM) -> list[tuple[str, LoraLinear]]:
 def _targets(model: CausalLM, config: LoraConfig) -> list[tuple[str, nn.Linear]]:
     """The layers' projections that the configuration names, with or without adapters."""
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if experts := [name for name, _ in linears if ".experts." in name and name.rpartition(".")[2] in config.target_modules]:
+        raise InputError(
+            f"LoRA target_modules include {experts[0].rpartition('.')[2]}, but the experts of a mixture take no adapters: "
+            f"set target_modules to some of {', '.join(PROJECTIONS[:4])}"
+        )
     return [(name, module) for name, module in linears if name.rpartition(".")[2] in config.target_modules]
 
 

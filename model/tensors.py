@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,12 +18,15 @@ _FLOATING = ("F64", "F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor that a file holds. read: loads it to the CPU in the file's own floating-point type, or dequantised to fp32."""
+    """A tensor that a file holds.
+
+    read(rows=slice(None)): loads these rows of it to the CPU, in the file's own floating-point type or dequantised to fp32.
+    """
 
     name: str
     shape: tuple[int, ...]
     file: Path
-    read: Callable[[], Tensor]
+    read: Callable[..., Tensor]
 
 
 def list_safetensors(path: Path) -> list[StoredTensor]:
@@ -36,8 +40,14 @@ def list_safetensors(path: Path) -> list[StoredTensor]:
         entry = file.get_slice(name)
         if entry.get_dtype() not in _FLOATING:
             raise InputError(f"{path}: tensor {name!r} has the type {entry.get_dtype()}: one of {', '.join(_FLOATING)} is needed")
-        tensors.append(StoredTensor(name, tuple(entry.get_shape()), path, lambda name=name: file.get_tensor(name)))  # type: ignore[misc]
+        tensors.append(StoredTensor(name, tuple(entry.get_shape()), path, partial(_read_safetensors, path, name)))
     return tensors
+
+
+def _read_safetensors(path: Path, name: str, rows: slice = slice(None)) -> Tensor:
+    """Rows of a stored tensor, a view of the mapped file. The map ends with the view, so that files do not add up in memory."""
+    with safe_open(path, framework="pt") as file:
+        return file.get_slice(name)[rows]
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -69,8 +79,23 @@ def match_tensors(
 
 
 def fill_parameters(module: nn.Module, tensors: Mapping[str, StoredTensor]) -> None:
-    """Copies stored tensors into the parameters of the same names, converting to their dtype and device."""
+    """Copies stored tensors into the parameters of the same names, converting to their dtype and device.
+
+    Of a parameter that is sharded over ranks, each rank reads its own rows only.
+    """
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name in tensors:
-                parameter.copy_(tensors[name].read())
+                local, rows = local_rows(parameter)
+                local.copy_(tensors[name].read(rows))
+
+
+def local_rows(parameter: Tensor) -> tuple[Tensor, slice]:
+    """What this rank holds of a parameter, and which rows of the whole that is: all of them unless it is a DTensor sharded by rows."""
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        return parameter, slice(None)
+    local = parameter.to_local()  # type: ignore[attr-defined]
+    rows = len(parameter)
+    first = min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))  # FSDP cuts as torch.chunk does: the last ranks have fewer
+    return local, slice(first, first + len(local))

