@@ -4,41 +4,91 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from papergym.environment import read_environments
+from papergym.environment import Environment, read_environments
 from papergym.errors import InputError
 from papergym.files import atomic_write, write_json
 from papergym.judge.agreement import agreement, calibration, verdict_table
-from papergym.judge.rescoring import read_rows, score_answers
+from papergym.judge.probes import length_correlation, materials, probe
+from papergym.judge.probes import markdown as probe_table
+from papergym.judge.rescoring import Answer, read_rows, score_answers
 from papergym.judge.scoring import Judge, open_judge
 from papergym.judge.tables import markdown_table, shown
 from papergym.statistics import estimate
 
 
-def judge_answers(answers: Sequence[Path], environments: Path, specs: Sequence[str], out: Path, *, runs: int, agree: bool) -> str:
-    """Scores the answers with every judge into OUT and returns what to print: mean rewards, or the agreement of the judges.
+def run_judges(
+    answers: Sequence[Path],
+    environments: Path,
+    specs: Sequence[str],
+    out: Path,
+    *,
+    runs: int = 1,
+    agree: bool = False,
+    probing: bool = False,
+) -> str:
+    """Scores the answers with every judge into OUT and returns what to print: mean rewards, and what was asked for beside them.
 
-    agree: writes agreement.json, agreement.md and agreement.svg beside verdicts.jsonl; the last judge counts as the strongest, against
-    whose verdicts the chances of the others are calibrated. Raises InputError as its parts do, and without answers.
+    agree: agreement.json, agreement.md and agreement.svg; the last judge counts as the strongest, against whose verdicts the chances of
+    the others are calibrated. probing: probes.json and probes.md; honest plans are the first answers of the first file, or without
+    answers halves of the references. Raises InputError as its parts do, and when there is nothing to do.
     """
-    if not answers:
+    if not answers and (agree or not probing):
         raise InputError("no files of answers: name some, such as RUN/eval/*.jsonl")
     judges = open_judges(specs)
     known = {environment.id: environment for environment in read_environments(environments)}
     chosen = [answer for row in read_rows(answers, known).values() for answer in row]
-    records = score_answers(judges, dict(zip(judges, specs, strict=True)), chosen, known, out, runs=runs)
-    text = _rewards(records) + _usage(judges)
-    if not agree:
-        return text
-    from papergym.judge.agreement_figure import draw, markdown
+    parts = []
+    records: list[dict[str, Any]] = []
+    if answers:
+        records = score_answers(judges, dict(zip(judges, specs, strict=True)), chosen, known, out, runs=runs)
+        parts.append(_rewards(records))
+    if agree:
+        parts.append(_agreement(records, known, list(judges), out))
+    if probing:
+        parts.append(_probes(judges, chosen, records, known, out))
+    return "\n".join([*parts, _usage(judges)]).rstrip()
 
-    table = verdict_table(records, known)
+
+def _agreement(records: Sequence[Mapping[str, Any]], environments: Mapping[str, Environment], judges: list[str], out: Path) -> str:
+    from papergym.judge.agreement_figure import draw, markdown  # matplotlib takes a second to import
+
+    table = verdict_table(records, environments)
     *others, strongest = judges
     figures = agreement(table) | {"calibration": {judge: calibration(table, judge, strongest) for judge in others}}
     write_json(out / "agreement.json", figures)
-    with atomic_write(out / "agreement.md") as file:
-        file.write(markdown(figures).encode())
+    _write_text(out / "agreement.md", markdown(figures))
     draw(figures, out / "agreement.svg")
-    return f"{text}\n{markdown(figures)}\n{out / 'agreement.svg'}"
+    return f"{markdown(figures)}\n{out / 'agreement.svg'}\n"
+
+
+def _probes(
+    judges: Mapping[str, Judge],
+    answers: Sequence[Answer],
+    records: Sequence[Mapping[str, Any]],
+    environments: Mapping[str, Environment],
+    out: Path,
+) -> str:
+    honest: dict[str, str] = {}
+    for answer in answers:
+        if answer.plan:
+            honest.setdefault(answer.environment, answer.plan)
+    chosen = materials(list(environments.values()), honest if answers else None)
+    out.mkdir(parents=True, exist_ok=True)
+    figures, texts = {}, []
+    for name, judge in judges.items():
+        figures[name] = probe(judge, chosen)
+        texts.append(f"{name}, {len(chosen)} environments\n\n{probe_table(figures[name])}")
+        scored = [record for record in records if (record["judge"], record["run"]) == (name, 0)]
+        if scored:
+            lengths = [(answer.environment, answer.plan or "", record["reward"]) for answer, record in zip(answers, scored, strict=True)]
+            figures[name]["answers"] = correlation = length_correlation(lengths)
+            texts[-1] += (
+                f"correlation of reward and words over the answers to one question: {shown(correlation, '{:+.2f}')}, "
+                f"{correlation['environments']} questions\n"
+            )
+    write_json(out / "probes.json", figures)
+    _write_text(out / "probes.md", "\n".join(texts))
+    return "\n".join(texts)
 
 
 def open_judges(specs: Sequence[str]) -> dict[str, Judge]:
@@ -77,3 +127,8 @@ def _usage(judges: Mapping[str, Judge]) -> str:
                 f"{usage.cached_tokens} of them in the server's prefix cache; {usage.completion_tokens} tokens generated\n"
             )
     return "".join(lines)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())

@@ -99,11 +99,14 @@ def eval(**options: Any) -> None:
 @click.option("--out", type=PATH, required=True, help="a directory for the verdicts and what follows from them")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="how often each judge scores everything")
 @click.option("--agreement", is_flag=True, help="compare each judge with itself over the runs, and with the others")
-def judge(answers: tuple[Path, ...], environments: Path, judges: tuple[str, ...], out: Path, runs: int, agreement: bool) -> None:
+@click.option("--probe", is_flag=True, help="measure what plans that only look good gain over honest ones; needs no ANSWERS")
+def judge(
+    answers: tuple[Path, ...], environments: Path, judges: tuple[str, ...], out: Path, runs: int, agreement: bool, probe: bool
+) -> None:
     """Score ANSWERS, files such as RUN/eval/*.jsonl, with one judge or several. Run again to go on where it stopped."""
-    from papergym.judge.command import judge_answers
+    from papergym.judge.command import run_judges
 
-    click.echo(judge_answers(answers, environments, judges, out, runs=runs, agree=agreement))
+    click.echo(run_judges(answers, environments, judges, out, runs=runs, agree=agreement, probing=probe))
 
 
 @main.command()

@@ -83,7 +83,7 @@ def test_judges_are_named_by_kind_or_function(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "spec, message",
     [
-        ("oracle", "unknown judge 'oracle': use one of lexical"),
+        ("oracle", "unknown judge 'oracle': use one of ensemble, lexical, llm"),
         ({"alpha": 0.5}, "'kind' names the judge"),
         ({"kind": "lexical", "treshold": 0.5}, "treshold"),
         ({"kind": "lexical", "rule": {"threshold": 2.0}}, "threshold 2.0"),
