@@ -30,7 +30,7 @@ def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -
 def read_values(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The nested values of a TOML file with overrides applied, before any check. Raises InputError when the file is not TOML."""
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML ({error})") from error
     for override in overrides:

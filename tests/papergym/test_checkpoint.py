@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from papergym.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from papergym.checkpoint import latest_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
 from papergym.errors import InputError
 
 STATE = {"adapter": {"a": torch.arange(4.0)}, "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}}}
@@ -23,6 +23,15 @@ def test_half_written_ones_are_not_seen(tmp_path):
     path = latest_checkpoint(tmp_path)
     assert path is not None and path.name == "step_00000001"
     assert latest_checkpoint(tmp_path / "absent") is None
+
+
+def test_what_a_kill_left_is_cleared(tmp_path):
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, STATE, {}, keep=3)
+    (tmp_path / "step_00000001").rename(tmp_path / ".step_00000001.old")  # killed while it was being removed
+    (tmp_path / ".step_00000004.tmp").mkdir()
+    prune_checkpoints(tmp_path, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000003"]
 
 
 def test_a_flipped_byte_is_refused(tmp_path):

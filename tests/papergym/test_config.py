@@ -29,6 +29,10 @@ def write(tmp_path, text):
     return path
 
 
+def test_a_byte_order_mark_is_no_content(tmp_path):
+    assert load_config(Recipe, write(tmp_path, "\ufeffsteps = 4")).steps == 4
+
+
 def test_an_optional_table(tmp_path):
     assert load_config(Recipe, write(tmp_path, "steps = 1")).warm is None
     assert load_config(Recipe, write(tmp_path, "steps = 1\n[warm]\nlr = 3"), ["warm.clip=2"]).warm == Optim(3.0, clip=2.0)

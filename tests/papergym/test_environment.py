@@ -46,6 +46,8 @@ def test_write_then_read_gives_the_same_environments(tmp_path):
         ({"stages": {"goal": "g"}}, ["stages"]),
         ({"messages": [{"role": "user"}]}, ["messages[0].content"]),
         ({"answer": "x"}, ["'answer'"]),
+        ({"provenance": []}, ["provenance", "[]"]),
+        ({"provenance": ""}, ["provenance", "''"]),
     ],
 )
 def test_a_wrong_field_is_named_with_file_and_line(tmp_path, change, words):
@@ -53,6 +55,14 @@ def test_a_wrong_field_is_named_with_file_and_line(tmp_path, change, words):
     with pytest.raises(InputError) as error:
         read_environments(path)
     assert all(word in str(error.value) for word in [str(path), "line 2", *words]), str(error.value)
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    with pytest.raises(InputError, match="no environments to write"):
+        write_environments(tmp_path / "e.jsonl", [])
+    assert list(tmp_path.iterdir()) == []
+    lines(tmp_path / "e.jsonl", RECORD | {"provenance": None})
+    assert read_environments(tmp_path / "e.jsonl")[0].provenance == {}
 
 
 def test_a_line_cut_off_is_named(tmp_path):

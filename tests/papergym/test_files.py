@@ -1,7 +1,9 @@
+import os
+
 import pytest
 
 from papergym.errors import InputError, exit_on_input_error
-from papergym.files import atomic_write, read_json, read_jsonl
+from papergym.files import append_jsonl, atomic_directory, atomic_write, read_json, read_jsonl, remove_directory, reopen_jsonl
 from papergym.registry import resolve
 
 
@@ -14,6 +16,70 @@ def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert path.read_bytes() == b"old"
     assert [child.name for child in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_second_writer_is_refused_and_what_a_kill_left_is_written_over(tmp_path):
+    path = tmp_path / "a.json"
+    with atomic_write(path) as file:
+        file.write(b"first")
+        with pytest.raises(InputError, match=r"a\.json: another process is writing this file"), atomic_write(path):
+            pass
+    assert path.read_bytes() == b"first"
+    (tmp_path / ".a.json.tmp").write_bytes(b"a longer half that a kill left")
+    with atomic_write(path) as file:
+        file.write(b"second")
+    assert path.read_bytes() == b"second" and os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_directory_is_the_old_or_the_new_one(tmp_path):
+    path = tmp_path / "adapter"
+    for leftover in (".adapter.tmp", ".adapter.old"):
+        (tmp_path / leftover / "deep").mkdir(parents=True)
+    for content in ("old", "new"):
+        with atomic_directory(path) as temporary:
+            (temporary / content).write_text(content)
+            assert [child.name for child in path.glob("*")] == (["old"] if content == "new" else [])
+        assert [child.name for child in path.iterdir()] == [content]
+    with pytest.raises(RuntimeError), atomic_directory(path) as temporary:
+        (temporary / "half").touch()
+        raise RuntimeError
+    assert [child.name for child in path.iterdir()] == ["new"]
+    remove_directory(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_cut_at_any_byte_is_named_or_reopened_at_the_line_before(tmp_path):
+    path = tmp_path / "a.jsonl"
+    records = [{"step": 1, "text": "é\n"}, {"step": 2, "nested": {"a": [None, True, -1.5e-9]}}]
+    append_jsonl(path, records[:1])
+    first = len(path.read_bytes())
+    append_jsonl(path, records[1:])
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        lines = int(size >= first) + int(size == len(whole))
+        if size in (0, first - 1, first, len(whole) - 1, len(whole)):  # every line that has begun is whole
+            assert [record for _, record in read_jsonl(path)] == records[: (size >= first - 1) + (size >= len(whole) - 1)]
+        else:
+            with pytest.raises(InputError, match=rf"a\.jsonl, line {1 + (size > first)}: .*the file was probably cut off"):
+                list(read_jsonl(path))
+        assert reopen_jsonl(path, lambda record: True) == records[:lines]
+        append_jsonl(path, records[lines:])
+        assert path.read_bytes() == whole
+    assert reopen_jsonl(path, lambda record: record["step"] < 2) == records[:1]
+    assert path.read_bytes() == whole[:first]
+    path.write_bytes(b"{\n" + whole)
+    with pytest.raises(InputError, match=r"a\.jsonl, line 1: not valid JSON \(unexpected end of data[^;]*$"):
+        reopen_jsonl(path, lambda record: True)
+
+
+def test_a_byte_order_mark_is_no_content_and_other_encodings_are_not_cut_off(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"a":1}')
+    assert list(read_jsonl(path)) == [(1, {"a": 1})] and read_json(path) == {"a": 1}
+    path.write_bytes('{"a":1}'.encode("utf-16"))
+    with pytest.raises(InputError, match=r"line 1: not valid JSON \(str is not valid UTF-8[^;]*$"):
+        list(read_jsonl(path))
 
 
 def test_json_errors_name_the_file(tmp_path):

@@ -1,23 +1,24 @@
 """The loop's guards: one process a run, no step on a number that is not finite, and files that a kill cannot spoil."""
 
 import dataclasses
+import gzip
+import json
 import os
 import signal
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from papergym.bench.same_files import differing_files
 from papergym.config import from_mapping
 from papergym.environment import write_environments
 from papergym.errors import InputError
-from papergym.model.lora import adapter_state_dict
-from papergym.training.loop import load_policy, run_lock, train
+from papergym.model.lora import adapter_state_dict, lora_parameters
+from papergym.training.loop import load_policy, run_lock, run_training, train
 from papergym.training.sft import Sft, SftConfig, run
 
 
@@ -82,28 +83,78 @@ def test_a_changed_seed_changes_the_run_and_the_same_seed_repeats_it(recipe):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-@pytest.mark.slow
-def test_a_killed_run_ends_as_an_undisturbed_one(recipe, tmp_path):
-    """SIGKILL at several moments of a run in its own process; each restart resumes; the files end the same."""
-    undisturbed = run(dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, dir=str(tmp_path / "whole"), steps=12)))
-    command = textwrap.dedent(
-        f"""
-        from papergym.config import from_mapping
-        from papergym.training.sft import SftConfig, run
-        from papergym.config import to_mapping
-        values = {dataclasses.asdict(recipe)!r}
-        values["run"]["steps"] = 12
-        run(from_mapping(SftConfig, values), resume=True)
-        """
-    )
-    for delay in (3.0, 4.0, 5.0, 6.0):
-        process = subprocess.Popen([sys.executable, "-c", command], stderr=subprocess.DEVNULL)
-        time.sleep(delay)
-        process.kill()
-        process.wait()
-    subprocess.run([sys.executable, "-c", command], check=True)
-    ended = Path(recipe.run.dir)
-    a, b = (load_file(path / "adapter_model.safetensors") for path in (undisturbed, ended / "adapter"))
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    steps = [line.split(b",")[0] for line in (ended / "metrics.jsonl").read_bytes().splitlines()]
-    assert steps == [f'{{"step":{step}'.encode() for step in range(1, 13)]
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def changed(recipe: SftConfig, table: str, **values) -> SftConfig:
+    return dataclasses.replace(recipe, **{table: dataclasses.replace(getattr(recipe, table), **values)})
+
+
+def test_the_same_command_goes_on_and_then_has_nothing_to_do(recipe, tmp_path, environments, capsys):
+    class PowerCut(Exception):
+        pass
+
+    class Stopped(Sft):
+        def collect(self, step, phases):
+            if step == 4:
+                raise PowerCut
+            return super().collect(step, phases)
+
+    whole = changed(recipe, "run", dir=str(tmp_path / "whole"))
+    run(whole)
+    with pytest.raises(PowerCut):
+        run_training(recipe, Stopped, "stopped")
+    capsys.readouterr()
+    adapter = run(recipe)
+    assert "SFT 2/6" in capsys.readouterr().err  # from the checkpoint on, which is not the last step
+    (tmp_path / "run/config.json").write_bytes((tmp_path / "whole/config.json").read_bytes())  # they differ in run.dir alone
+    assert differing_files(tmp_path / "whole", tmp_path / "run")[1] == []
+    before = files(tmp_path / "whole")
+    assert run(whole) == tmp_path / "whole" / "adapter" and adapter == tmp_path / "run" / "adapter"
+    assert files(tmp_path / "whole") == before
+    assert "this run is finished" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"already holds a run; add --resume .*its optim\.lr is 0\.01, not 0\.1"):
+        run(changed(whole, "optim", lr=0.1))
+    write_environments(Path(recipe.data.train), environments[:2])  # a finished run of other data is not this run
+    with pytest.raises(InputError, match=r"content of data\.train was "):
+        run(whole)
+    assert files(tmp_path / "whole") == before
+
+
+def test_a_longer_run_is_not_taken_for_finished_before_it_is(recipe):
+    run(changed(recipe, "run", steps=2))
+    longer = changed(recipe, "run", steps=3)
+    policy = load_policy(longer)
+    with pytest.raises(FloatingPointError), run_lock(Path(longer.run.dir)):
+        algorithm = Sft(longer, policy)
+        algorithm.loss = lambda samples, counts: (sum(p.sum() for p in lora_parameters(policy.model)) * torch.nan, {})
+        train(longer, policy, algorithm, "broken")
+    assert not (Path(longer.run.dir) / "adapter").exists()  # the one of 2 steps would pass for the one of 3
+    run(longer)
+    assert (Path(longer.run.dir) / "adapter").exists()
+
+
+def test_a_retrained_adapter_to_start_from_is_noticed(recipe, tmp_path):
+    first = run(changed(recipe, "run", dir=str(tmp_path / "first"), steps=1))
+    second = dataclasses.replace(changed(recipe, "model", adapter=str(first)), lora=None)
+    run(changed(second, "run", steps=1))
+    weights = {name: tensor + 1 for name, tensor in load_file(first / "adapter_model.safetensors").items()}
+    save_file(weights, first / "adapter_model.safetensors")
+    for steps, resume in ((1, False), (2, True)):
+        with pytest.raises(InputError, match=r"content of adapter_model\.safetensors in model\.adapter was "):
+            run(changed(second, "run", steps=steps), resume=resume)
+
+
+def test_a_profile_holds_the_phases_of_the_steps_asked_for(recipe):
+    plain, profiled = (changed(recipe, "run", dir=f"{recipe.run.dir}-{steps}", steps=3, profile=steps) for steps in (0, 1))
+    adapters = [load_file(run(config) / "adapter_model.safetensors") for config in (plain, profiled)]
+    assert all(torch.equal(adapters[0][name], adapters[1][name]) for name in adapters[0])
+    assert not (Path(plain.run.dir) / "profile").exists()
+    with gzip.open(Path(profiled.run.dir) / "profile" / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    phases = [event["name"] for event in events if event.get("cat") == "user_annotation"]
+    assert phases.count("step") == phases.count("train") == 1
+    assert "aten::mm" in (Path(profiled.run.dir) / "profile" / "operators.txt").read_text()
+    with pytest.raises(InputError, match=r"run\.profile' has the value 3: a number from 0 to 2"):
+        changed(recipe, "run", steps=3, profile=3)
