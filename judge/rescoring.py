@@ -78,11 +78,11 @@ def score_answers(
     made_of = {
         "judges": {name: judge_options(spec) for name, spec in specs.items()},
         "runs": runs,
-        "answers": _digest([asdict(answer) for answer in answers]),
-        "environments": _digest([environments[name].to_record() for name in sorted(chosen)]),
+        "answers": digest([asdict(answer) for answer in answers]),
+        "environments": digest([environments[name].to_record() for name in sorted(chosen)]),
     }
     with exclusive(out / ".lock", f"{out}: another process is scoring into it; wait for it"):
-        _check_same(out / "judge.json", made_of)
+        check_same(out / "judge.json", made_of)
         path = out / "verdicts.jsonl"
         records = reopen_jsonl(path, lambda record: True)
         jobs = [(name, run, answer) for name in judges for run in range(runs) for answer in answers]
@@ -110,7 +110,7 @@ def _record(judge: str, run: int, answer: Answer, score: Scored) -> dict[str, An
     return record
 
 
-def _check_same(path: Path, made_of: Mapping[str, Any]) -> None:
+def check_same(path: Path, made_of: Mapping[str, Any]) -> None:
     """Writes what the verdicts are made of, or checks that they were made of the same."""
     made_of = orjson.loads(orjson.dumps(made_of))
     if not path.exists():
@@ -120,5 +120,5 @@ def _check_same(path: Path, made_of: Mapping[str, Any]) -> None:
         raise InputError(f"{path}: it was made with other {differing[0]}; choose another --out or remove {path.parent}")
 
 
-def _digest(records: Sequence[Mapping[str, Any]]) -> str:
+def digest(records: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(orjson.dumps(records)).hexdigest()

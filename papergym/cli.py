@@ -124,6 +124,22 @@ def merge(model: str, adapter: Path, out: Path, dtype: str) -> None:
 
 
 @main.command()
+@click.argument("answers", nargs=-1, type=PATH, required=True)
+@click.option("--environments", type=PATH, required=True, help="what the answers answer, JSON lines")
+@click.option("--judge", "judges", multiple=True, required=True, help="a .toml file of kind llm; may be repeated, the majority decides")
+@click.option("--tie-breaker", default=None, help="a further judge, which votes where the others are split")
+@click.option("--out", type=PATH, required=True, help="a directory for the ballots and the win rates")
+@click.option("--pairs", is_flag=True, help="every two models by themselves, with ties, instead of all ranked at once")
+@click.option("--orders", default=1, show_default=True, type=click.IntRange(1), help="arrangements of each question's plans to show")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the arrangements")
+def compare(answers: tuple[Path, ...], environments: Path, judges: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Win rates of the models whose answers are in ANSWERS, a file each. Run again to go on where it stopped."""
+    from papergym.judge.compare import compare_answers
+
+    click.echo(compare_answers(answers, environments, judges, out, **options))
+
+
+@main.command()
 @click.argument("run", type=PATH)
 def report(run: Path) -> None:
     """Write RUN/report.html, one self-contained file, from the files of a run directory."""
