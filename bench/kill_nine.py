@@ -3,13 +3,15 @@
     python -m papergym.bench.kill_nine --kills 30 --out bench/results/kill_nine.jsonl
 
 A random model of two layers, three of the sample papers, three steps a stage, a checkpoint each step. The moments are uniform over the
-duration of the undisturbed run. The first line of OUT says what ran; then one line a kill: the moment, the stage and the file that was
-written last, how many files the directories hold, and which of them differ (papergym/bench/same_files.py says what is compared).
+CPU seconds of the undisturbed run, which other work on the machine doesn't stretch. The first line of OUT says what ran; then one line a
+kill: the moment, the stage and the file that was written last, how many files the directories hold, and which of them differ
+(papergym/bench/same_files.py says what is compared).
 """
 
 import os
 import platform
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -43,24 +45,36 @@ def prepare(work: Path, papers: Path, steps: int = 3) -> list[str]:
 
 
 def run_to_the_end(command: list[str]) -> float:
-    """Runs a command and returns the seconds it took. Raises RuntimeError with its last words when it fails."""
-    started = time.monotonic()
+    """Runs a command and returns the CPU seconds it took. Raises RuntimeError with its last words when it fails."""
+    before = _cpu_seconds_of_children()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENVIRONMENT)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return time.monotonic() - started
+    return _cpu_seconds_of_children() - before
 
 
-def run_and_kill(command: list[str], seconds: float) -> bool:
-    """Runs a command and kills it, with every process it started, after so many seconds; False when it had ended by itself."""
+def run_and_kill(command: list[str], cpu_seconds: float) -> bool:
+    """Runs a command and kills it, with every process it started, after so many CPU seconds; False when it had ended by itself."""
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, **silent, start_new_session=True, env=ENVIRONMENT)
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return process.returncode == -signal.SIGKILL
+        while process.poll() is None and _cpu_seconds(process.pid) < cpu_seconds:
+            time.sleep(0.005)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process, as Linux tells it in its stat file, fields 14 and 15."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def last_written(run: Path) -> str | None:
@@ -98,8 +112,8 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
             file = last_written(work / "run")
             again = run_to_the_end(command)
             files, differing = differing_files(work / "undisturbed", work / "run")
-            record = {"kill": number, "moment": round(moment, 2), "killed": killed, "stage": stage_of(file), "last_written": file}
-            record |= {"files": files, "equal": not differing, "differing": differing, "seconds": round(again, 2)}
+            record = {"kill": number, "moment": round(moment, 3), "killed": killed, "stage": stage_of(file), "last_written": file}
+            record |= {"files": files, "equal": not differing, "differing": differing, "cpu_seconds": round(again, 2)}
             append_jsonl(out, [record])
             click.echo(f"{number + 1}/{kills} at {moment:.1f} s in {record['stage']}: {', '.join(differing) or 'equal'}")
             failures += bool(differing)
@@ -116,7 +130,7 @@ def _header(seconds: float) -> dict[str, object]:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
-        "undisturbed": {"seconds": round(seconds, 2)},
+        "undisturbed": {"cpu_seconds": round(seconds, 2)},
     }
 
 
