@@ -18,5 +18,5 @@ setup(
     package_dir={"papergym": "papergym"} | {f"papergym.{folder}": folder for folder in FOLDERS},
     packages=["papergym", *subpackages("papergym", "papergym")]
     + [name for folder in FOLDERS for name in (f"papergym.{folder}", *subpackages(folder, f"papergym.{folder}"))],
-    package_data={"": ["*.toml", "*.html", "*.css", "*.js", "*.txt", "*.json"]},
+    package_data={"": ["*.toml", "*.html", "*.css", "*.js", "*.txt", "*.json", "*.cpp", "*.h"]},
 )

@@ -33,9 +33,9 @@ def normalise_(logits: torch.Tensor, temperature: float) -> tuple[torch.Tensor, 
     return logits.sub_(total.log()), probs.div_(total)
 
 
-def negative_entropy_(logprobs: torch.Tensor, probs: torch.Tensor, out: torch.Tensor) -> None:
-    """out [r] = Σ q log q, where an entry of −inf counts 0. Overwrites the log-probabilities."""
-    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=out)
+def entropy_(logprobs: torch.Tensor, probs: torch.Tensor, out: torch.Tensor) -> None:
+    """out [r] = −Σ q log q, where an entry of −inf counts 0. Overwrites the log-probabilities."""
+    torch.sum(logprobs.clamp_(min=-1e4).mul_(probs), -1, out=out).neg_()
 
 
 def row_argmax(values: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ The head's GEMM, both log-softmaxes, the divergence and its gradient are one ope
 Legend: N token positions (rows), H student width, Ht teacher width, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor  # `torch` here is the backend's submodule
@@ -43,6 +44,7 @@ class JsdOptions:
     temperature: float
     element_clip: float | None
     workspace_bytes: int
+    restriction: Callable | None = None  # of the vocabulary, see topk.py
 
 
 def fused_linear_jsd(
@@ -75,24 +77,40 @@ def fused_linear_jsd(
 
     Raises InputError, a ValueError, if shapes, dtypes, devices or options do not fit.
     """
-    check_projection("student_hidden", student_hidden, "student_head", student_head)
-    check_projection("teacher_hidden", teacher_hidden, "teacher_head", teacher_head)
-    check_rows("student_hidden", student_hidden, "teacher_hidden", teacher_hidden)
-    check_device("student_head", student_head, "teacher_head", teacher_head)
-    student_head, teacher_head = _common_vocabulary(student_head, teacher_head, vocab_size)
-    if mask is not None:
-        check_rows("student_hidden", student_hidden, "mask", mask)
-        check_mask("mask", mask)
+    options = check_options(beta, temperature, element_clip, divergence, workspace_bytes)
+    student_head, teacher_head = check_operands(student_hidden, student_head, teacher_hidden, teacher_head, mask, vocab_size)
+    operands = (student_hidden, student_head, teacher_hidden.detach(), teacher_head.detach())
+    run = find_backend(backend, BACKENDS, *operands, twin=options.divergence.twin is not None)
+    return run(*operands, mask, options)
+
+
+def check_options(beta: float, temperature: float, element_clip: float | None, divergence: str, workspace_bytes: int) -> JsdOptions:
+    """The options of fused_linear_jsd, checked."""
     require(0 <= beta <= 1, f"beta is {beta}: it must lie in [0, 1]")
     check_positive("temperature", temperature)
     check_positive("workspace_bytes", workspace_bytes)
     if element_clip is not None:
         check_positive("element_clip", element_clip)
-    entries = find_divergence(divergence)
-    operands = (student_hidden, student_head, teacher_hidden, teacher_head)
-    run = find_backend(backend, BACKENDS, *operands, twin=entries.twin is not None)
-    options = JsdOptions(entries, float(beta), float(temperature), element_clip, int(workspace_bytes))
-    return run(student_hidden, student_head, teacher_hidden.detach(), teacher_head.detach(), mask, options)
+    return JsdOptions(find_divergence(divergence), float(beta), float(temperature), element_clip, int(workspace_bytes))
+
+
+def check_operands(
+    student_hidden: Tensor,
+    student_head: Tensor,
+    teacher_hidden: Tensor,
+    teacher_head: Tensor,
+    mask: Tensor | None,
+    vocab_size: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Checks the tensors of fused_linear_jsd; returns both heads without padding rows."""
+    check_projection("student_hidden", student_hidden, "student_head", student_head)
+    check_projection("teacher_hidden", teacher_hidden, "teacher_head", teacher_head)
+    check_rows("student_hidden", student_hidden, "teacher_hidden", teacher_hidden)
+    check_device("student_head", student_head, "teacher_head", teacher_head)
+    if mask is not None:
+        check_rows("student_hidden", student_hidden, "mask", mask)
+        check_mask("mask", mask)
+    return _common_vocabulary(student_head, teacher_head, vocab_size)
 
 
 def _common_vocabulary(student_head: Tensor, teacher_head: Tensor, vocab_size: int | None) -> tuple[Tensor, Tensor]:

@@ -67,8 +67,7 @@ def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: fl
     if beta == 1:
         student = student_logprobs.exp()
         value = _zero_where_undefined((student_logprobs - teacher_logprobs).mul_(student))
-        centre = value.sum(-1, keepdim=True).clamp_(max=LARGEST_GAP)
-        return value, torch.addcmul(value, student, centre, value=-1), centre + 1
+        return value, student.add_(value)
     student = student_logprobs.exp()
     gap = (teacher_logprobs - student_logprobs).nan_to_num_(nan=0.0).clamp_(-LARGEST_GAP, LARGEST_GAP)  # NaN: both sides are −inf
     centre = (student * gap).sum(-1, keepdim=True).clamp_(min=LOWEST_CENTRE)  # d₀

@@ -9,13 +9,16 @@ for the weights: backward visits the chunks again. A block is small enough that 
 run from cache; eager PyTorch then reaches about the speed of a fused loop.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from papergym.kernels.cpu import pointers, row_library
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
+from papergym.kernels.linear_jsd.divergences import jsd
 from papergym.kernels.projection import (
     accumulation_dtype,
     contract,
@@ -24,7 +27,7 @@ from papergym.kernels.projection import (
     row_chunks,
     same_matrix,
 )
-from papergym.kernels.rows import BLOCK_BYTES, negative_entropy_, normalise_, row_argmax, row_blocks
+from papergym.kernels.rows import BLOCK_BYTES, entropy_, normalise_, row_argmax, row_blocks
 
 TEMPORARIES = 8  # of BLOCK_BYTES, alive at once
 CPU_WORKSPACE_BYTES = 192 << 20  # more makes no GEMM faster there, and the system must first clear every page of it
@@ -51,7 +54,7 @@ class _LinearJsd(torch.autograd.Function):
         total, device = student_hidden.shape[0], student_hidden.device
         count = total if rows is None else rows.numel()
         dtype = accumulation_dtype(student_hidden, student_head, teacher_hidden, teacher_head)
-        results = _RowResults.empty(count, dtype, device)
+        results = RowResults.empty(count, dtype, device)
         gradient = torch.empty(count, student_hidden.shape[1], dtype=dtype, device=device) if hidden_gradient else None
         operands = (student_hidden, student_head, teacher_hidden, teacher_head)
         with exact_products(*operands):
@@ -59,8 +62,6 @@ class _LinearJsd(torch.autograd.Function):
                 _row_pass(logits, options, hidden_gradient, results.at(chunk))
                 if gradient is not None:
                     contract(logits[0], student_head, out=gradient[chunk])
-        results.entropy.neg_()
-        results.teacher_entropy.neg_()
         if gradient is not None:
             gradient.div_(options.temperature)
         ctx.options = options
@@ -88,7 +89,7 @@ class _LinearJsd(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _RowResults:
+class RowResults:
     """Per-row outputs [n], in JsdOutput's order."""
 
     divergence: torch.Tensor
@@ -98,15 +99,15 @@ class _RowResults:
     clipped: torch.Tensor
 
     @classmethod
-    def empty(cls, rows: int, dtype: torch.dtype, device: torch.device) -> "_RowResults":
+    def empty(cls, rows: int, dtype: torch.dtype, device: torch.device) -> "RowResults":
         return cls(*(torch.empty(rows, dtype=kind, device=device) for kind in (dtype, dtype, dtype, torch.bool, torch.int64)))
 
     def all(self) -> tuple[torch.Tensor, ...]:
         return self.divergence, self.entropy, self.teacher_entropy, self.top1_agree, self.clipped
 
-    def at(self, rows: slice) -> "_RowResults":
+    def at(self, rows: slice) -> "RowResults":
         """A view of some rows."""
-        return _RowResults(*(values[rows] for values in self.all()))
+        return RowResults(*(values[rows] for values in self.all()))
 
 
 def _chunks(
@@ -144,40 +145,66 @@ def _chunks(
         yield chunk, logits, student_rows
 
 
-def _row_pass(logits: torch.Tensor, options: JsdOptions, gradient: bool, results: _RowResults) -> None:
+def _row_pass(logits: torch.Tensor, options: JsdOptions, gradient: bool, results: RowResults) -> None:
     """Fills the results of R rows; if asked, overwrites the student's half of the logits [2, R, V] by temperature · dD/d(raw logit)."""
+    compiled = row_library(logits) if options.divergence.entries is jsd and options.restriction is None else None
+    if compiled is not None:
+        clip = math.nan if options.element_clip is None else options.element_clip
+        settings = (*logits.shape[1:], options.beta, options.temperature, clip, gradient, torch.get_num_threads())
+        compiled.papergym_jsd(*pointers(logits[0], logits[1]), *settings, *pointers(*results.all()))
+        return
     for block in row_blocks(logits[0]):
         _block_pass(logits[0, block], logits[1, block], options, gradient, results.at(block))
 
 
-def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, options: JsdOptions, gradient: bool, out: _RowResults) -> None:
+def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, options: JsdOptions, gradient: bool, out: RowResults) -> None:
     """One block of rows [r, V], all of it in cache."""
     student, student_probs = normalise_(student_logits, options.temperature)
     teacher, teacher_probs = normalise_(teacher_logits, options.temperature)
-    value, derivative, *shift = options.divergence.entries(student, teacher, options.beta)
-    balance = options.divergence.balance(options.beta) if options.element_clip is None else 0.0
-    if balance:  # exponentials of the rounded log-probs: it is their normalisation that needs the balance
-        value = value.add(student.exp().sub_(teacher.exp()), alpha=balance)
+    support = None if options.restriction is None else options.restriction(student, teacher, student_probs, teacher_probs)
+    pair = (student, teacher) if support is None else (support.student, support.teacher)
+    value, derivative, _ = weighted_entries(*pair, options, out.clipped)
+    torch.sum(value, -1, out=out.divergence)
 
     top = row_argmax(teacher)
     torch.eq(student.gather(-1, top[:, None]).squeeze(-1), student.amax(-1), out=out.top1_agree)
-    negative_entropy_(student, student_probs, out=out.entropy)
-    negative_entropy_(teacher, teacher_probs, out=out.teacher_entropy)
-
-    if options.element_clip is not None:
-        derivative = torch.addcmul(derivative, student_probs, *shift) if shift else derivative
-        kept = torch.le(value, options.element_clip, out=torch.empty_like(value))  # 0 or 1; a float mask vectorises, a bool one does not
-        out.clipped.copy_(value.shape[-1] - kept.sum(-1))
-        value = value.clamp(max=options.element_clip)
-        largest = torch.finfo(value.dtype).max
-        derivative = kept.mul_(derivative.clamp(-largest, largest))  # a cut term may have an infinite derivative
-    else:
-        out.clipped.zero_()
-    torch.sum(value, -1, out=out.divergence)
+    entropy_(student, student_probs, out=out.entropy)
+    entropy_(teacher, teacher_probs, out=out.teacher_entropy)
     if gradient:
+        probs = student_probs if support is None else support.student.exp()
         # G, over Σ q so that the gradient sums to 0 in spite of rounding: where all g_j/q_j nearly agree, all of it hangs on that.
-        total = derivative.sum(-1, keepdim=True).div_(student_probs.sum(-1, keepdim=True))
-        torch.addcmul(derivative, student_probs, total, value=-1, out=student_logits)
+        total = derivative.sum(-1, keepdim=True).div_(probs.sum(-1, keepdim=True))
+        target = student_logits if support is None else torch.empty_like(derivative)
+        torch.addcmul(derivative, probs, total, value=-1, out=target)
+        if support is not None:
+            support.spread(target, student_probs, out=student_logits)
+
+
+def weighted_entries(
+    student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions, clipped: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Value and derivative [r, V] with balance or clip applied, and the constant that the derivative lacks, if it lacks one.
+
+    clipped [r] receives the number of entries cut.
+    """
+    value, derivative, *rest = options.divergence.entries(student, teacher, options.beta)
+    shift = rest[0] if rest else None
+    if options.element_clip is None:
+        clipped.zero_()
+        balance = options.divergence.balance(options.beta)
+        if balance:  # exponentials of the rounded log-probs: it is their normalisation that needs the balance
+            value = value.add(student.exp().sub_(teacher.exp()), alpha=balance)
+        return value, derivative, shift
+    if shift is not None:
+        derivative = torch.addcmul(derivative, student.exp(), shift)
+    kept = torch.le(value, options.element_clip, out=torch.empty_like(value))  # 0 or 1; a float mask vectorises, a bool one does not
+    clipped.copy_(value.shape[-1] - kept.sum(-1))
+    largest = torch.finfo(value.dtype).max
+    return (
+        value.clamp(max=options.element_clip),
+        kept.mul_(derivative.clamp(-largest, largest)),
+        None,
+    )  # a cut term may have an infinite one
 
 
 def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, options: JsdOptions) -> torch.Tensor:
@@ -185,7 +212,7 @@ def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, o
     student_hidden, student_head = operands[:2]
     dtype = accumulation_dtype(*operands)
     gradient = torch.zeros(student_head.shape, dtype=dtype, device=student_head.device)
-    scratch = _RowResults.empty(weights.numel(), dtype, student_hidden.device)
+    scratch = RowResults.empty(weights.numel(), dtype, student_hidden.device)
     with exact_products(*operands):
         for chunk, logits, hidden in _chunks(*operands, rows, options):
             _row_pass(logits, options, True, scratch.at(chunk))

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from papergym.kernels.cpu import pointers, row_library
 from papergym.kernels.linear_logprob import LogprobOutput
 from papergym.kernels.projection import accumulation_dtype, contract, exact_products, project, row_chunks
-from papergym.kernels.rows import BLOCK_BYTES, negative_entropy_, normalise_, row_blocks
+from papergym.kernels.rows import BLOCK_BYTES, entropy_, normalise_, row_blocks
 
 WORKSPACE_BYTES = 128 << 20  # beside inputs, gradients and [N] outputs
 TEMPORARIES = 2  # of BLOCK_BYTES, alive at once
@@ -35,12 +36,7 @@ class _LinearLogprob(torch.autograd.Function):
         logprob, entropy = (torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device) for _ in range(2))
         with exact_products(hidden, head):
             for chunk, logits, _ in _chunks(hidden, head, workspace_bytes):
-                for block in row_blocks(logits):
-                    rows = slice(chunk.start + block.start, chunk.start + block.stop)
-                    logprobs, probs = normalise_(logits[block], temperature)
-                    logprob[rows] = logprobs.gather(-1, targets[rows, None]).squeeze(-1)
-                    negative_entropy_(logprobs, probs, out=entropy[rows])
-        entropy.neg_()
+                _row_pass(logits, temperature, targets[chunk], logprob[chunk], entropy[chunk])
         ctx.save_for_backward(hidden, head, targets, entropy)
         return logprob, entropy
 
@@ -56,16 +52,8 @@ class _LinearLogprob(torch.autograd.Function):
         head_gradient = torch.zeros(head.shape, dtype=dtype, device=head.device) if needs_head else None
         with exact_products(hidden, head):
             for chunk, logits, hidden_rows in _chunks(hidden, head, ctx.workspace_bytes):
-                for block in row_blocks(logits):
-                    rows = slice(chunk.start + block.start, chunk.start + block.stop)
-                    _logit_gradient_(
-                        logits[block],
-                        ctx.temperature,
-                        targets[rows, None],
-                        None if logprob_weight is None else logprob_weight[rows, None],
-                        None if entropy_weight is None else entropy_weight[rows, None],
-                        entropy[rows, None],
-                    )
+                weights = (None if weight is None else weight[chunk] for weight in (logprob_weight, entropy_weight))
+                _gradient_pass(logits, ctx.temperature, targets[chunk], *weights, entropy[chunk])
                 if hidden_gradient is not None:
                     contract(logits, head, out=hidden_gradient[chunk])
                 if head_gradient is not None:
@@ -91,6 +79,39 @@ def _chunks(hidden: torch.Tensor, head: torch.Tensor, workspace_bytes: int) -> I
         yield chunk, logits, hidden_rows
 
 
+def _row_pass(logits: torch.Tensor, temperature: float, targets: torch.Tensor, logprob: torch.Tensor, entropy: torch.Tensor) -> None:
+    """Fills logprob and entropy [R] from raw logits [R, V], which it may overwrite."""
+    compiled = row_library(logits)
+    if compiled is not None:
+        settings = (*logits.shape, temperature, *pointers(targets), torch.get_num_threads())
+        compiled.papergym_logprob(*pointers(logits), *settings, *pointers(logprob, entropy))
+        return
+    for block in row_blocks(logits):
+        logprobs, probs = normalise_(logits[block], temperature)
+        logprob[block] = logprobs.gather(-1, targets[block, None]).squeeze(-1)
+        entropy_(logprobs, probs, out=entropy[block])
+
+
+def _gradient_pass(
+    logits: torch.Tensor,
+    temperature: float,
+    targets: torch.Tensor,
+    logprob_weight: torch.Tensor | None,
+    entropy_weight: torch.Tensor | None,
+    entropy: torch.Tensor,
+) -> None:
+    """Overwrites raw logits [R, V] by the gradient of the scaled ones; everything else is [R]."""
+    compiled = row_library(logits)
+    if compiled is not None:
+        weights = [torch.zeros_like(entropy) if w is None else w.to(entropy.dtype).contiguous() for w in (logprob_weight, entropy_weight)]
+        settings = (*logits.shape, temperature, *pointers(targets), torch.get_num_threads())
+        compiled.papergym_logprob_gradient(*pointers(logits), *settings, *pointers(*weights))
+        return
+    for block in row_blocks(logits):
+        columns = (None if values is None else values[block, None] for values in (logprob_weight, entropy_weight, entropy))
+        _logit_gradient_(logits[block], temperature, targets[block, None], *columns)
+
+
 def _logit_gradient_(
     logits: torch.Tensor,
     temperature: float,
@@ -99,7 +120,7 @@ def _logit_gradient_(
     entropy_weight: torch.Tensor | None,
     entropy: torch.Tensor,
 ) -> None:
-    """Overwrites raw logits [r, V] by the gradient of the scaled ones; everything else is [r, 1]."""
+    """_gradient_pass on one block in cache; everything but the logits [r, V] is [r, 1]."""
     logprobs, probs = normalise_(logits, temperature)
     if entropy_weight is None:
         torch.mul(probs, logprob_weight, out=logits)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from papergym.kernels import cpu
+
 FLOOR = 1e-5  # smallest bar: relative error that passes whatever plain fp32 achieves
 BF16_GRADIENT = 5e-3
 WORST_TOKEN = 10  # times the bar
@@ -43,6 +45,16 @@ def _check(
 
 def _relative(result: torch.Tensor, exact: torch.Tensor) -> float:
     return float((result - exact).norm() / exact.norm().clamp_min(1e-300))
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a backend; "compiled" and "eager" are the two routes of `torch`: with the compiled row passes and without them."""
+    if request.param == "compiled" and cpu.library() is None:
+        pytest.skip("no C++ compiler")
+    if request.param == "eager":
+        monkeypatch.setattr(cpu, "library", lambda: None)
+    return "torch" if request.param in ("compiled", "eager") else request.param
 
 
 @pytest.fixture(scope="session")

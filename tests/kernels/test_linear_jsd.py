@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from papergym.kernels.linear_jsd import fused_linear_jsd
 
-BACKENDS = ["torch", "reference"]
+BACKENDS = ["compiled", "eager", "reference"]
 
 
 def inputs(rows=11, width=16, vocabulary=301, dtype=torch.float32, noise=0.3, seed=3):
@@ -26,7 +26,7 @@ def gradients(divergence, weights, *tensors, retain_graph=False):
     return torch.autograd.grad((divergence * weights).sum(), tensors, retain_graph=retain_graph)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_hand_computed_values(backend):
     """Logits ln 1, ln 3 against ln 1, ln 1: q = (¼, ¾), p = (½, ½)."""
     head = torch.tensor([[0.0], [1.0]])
@@ -48,7 +48,7 @@ def test_hand_computed_values(backend):
 
 @pytest.mark.parametrize("clip", [None, 0.01])
 @pytest.mark.parametrize("beta", [0.0, 0.2, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_gradcheck(backend, beta, clip):
     student, head, teacher, _ = inputs(rows=3, width=4, vocabulary=9, dtype=torch.float64)
 
@@ -61,7 +61,7 @@ def test_gradcheck(backend, beta, clip):
     assert torch.autograd.gradcheck(run, (student, head))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 1.0])
 def test_teacher_equal_to_student(backend, beta):
     student, head, _, weights = inputs()
@@ -74,7 +74,7 @@ def test_teacher_equal_to_student(backend, beta):
         assert noise.norm() < 1e-5 * scale.norm()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("beta", [1e-3, 0.1, 0.5, 0.9])
 def test_disjoint_distributions_reach_the_bound(backend, beta):
     head = torch.eye(4)
@@ -83,7 +83,7 @@ def test_disjoint_distributions_reach_the_bound(backend, beta):
     assert float(fused_linear_jsd(student, head, teacher, head, beta=beta, backend=backend).divergence) == pytest.approx(bound, rel=2e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.7, 1.0])
 def test_minus_infinity_in_both_contributes_nothing(backend, beta):
     student, head, teacher, _ = inputs()
@@ -118,7 +118,7 @@ def test_logits_of_minus_infinity_have_no_gradient(beta, clip):
         assert not one[300:].any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_nan_is_not_hidden(backend, beta):
     student, head, teacher, _ = inputs()
@@ -127,7 +127,7 @@ def test_nan_is_not_hidden(backend, beta):
     assert divergence.isnan().nonzero().flatten().tolist() == [2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_masked_rows_cost_nothing_and_stay_attached(backend):
     student, head, teacher, weights = inputs()
     mask = torch.arange(11) % 3 == 0
@@ -143,7 +143,7 @@ def test_masked_rows_cost_nothing_and_stay_attached(backend):
         assert not values[~mask].any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("rows", [0, 5])
 def test_nothing_to_supervise_keeps_the_graph(backend, rows):
     student, head, teacher, _ = inputs(rows=rows)
@@ -232,7 +232,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("clip", [None, 2e-3])
 def test_a_divergence_from_outside(backend, name, clip, tmp_path, monkeypatch):

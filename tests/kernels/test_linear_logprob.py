@@ -8,7 +8,7 @@ import torch
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.kernels.linear_logprob.torch import linear_logprob
 
-BACKENDS = ["torch", "reference"]
+BACKENDS = ["compiled", "eager", "reference"]
 SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
 DTYPES = [torch.float32, torch.bfloat16]
 TEMPERATURES = [1.0, 0.6, 1.1, 2.0]
@@ -31,7 +31,7 @@ def make(shape, dtype, scale, generator):
     return hidden.to(dtype), head.to(dtype), targets, a, b
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_every_pair_of_settings(backend, combination, check_bars, expected_logprob):
     shape, dtype, temperature, scale = combination
     hidden, head, targets, a, b = make(shape, dtype, scale, torch.Generator().manual_seed(5))
@@ -51,7 +51,7 @@ def test_every_pair_of_settings(backend, combination, check_bars, expected_logpr
     check_bars("head gradient", head.grad, exact[3], plain[3], floor, per_token=False)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_hand_computed_values(backend):
     """Logits 0, ln 3 at temperature 1: q = (¼, ¾)."""
     hidden, head = torch.tensor([[math.log(3)]] * 2), torch.tensor([[0.0], [1.0]])
@@ -60,7 +60,7 @@ def test_hand_computed_values(backend):
     torch.testing.assert_close(out.entropy, torch.full((2,), 0.25 * math.log(4) + 0.75 * math.log(4 / 3)))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize("used", ["logprob", "entropy", "both"])
 def test_gradcheck(backend, used):
     generator = torch.Generator().manual_seed(1)
@@ -97,7 +97,7 @@ def test_strides_and_integer_types_do_not_matter():
     torch.testing.assert_close(turned.entropy, expected.entropy)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_no_rows(backend):
     hidden, head = torch.zeros(0, 4, requires_grad=True), torch.ones(5, 4, requires_grad=True)
     out = fused_linear_logprob(hidden, head, torch.zeros(0, dtype=torch.long), backend=backend)

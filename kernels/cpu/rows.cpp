@@ -1,0 +1,230 @@
+// The passes over rows of fp32 logits between two GEMMs: one row at a time, from cache after its first sweep; threads share the rows.
+// Plain C interface, no PyTorch headers: it compiles in seconds and binds to no version. Mathematics: linear_jsd/divergences.py.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "vector.h"
+
+namespace {
+
+constexpr int64_t BLOCK = 64 * LANES;  // terms between two flushes of the sums
+constexpr float LARGEST_GAP = 88;      // as in divergences.py
+constexpr double LOWEST_CENTRE = -20;  // as there
+
+template <class Body>
+void parallel_rows(int64_t rows, int threads, Body body) {
+    std::atomic<int64_t> next{0};
+    auto work = [&] {
+        for (int64_t row; (row = next++) < rows;) body(row);
+    };
+    std::vector<std::thread> others;
+    for (int64_t i = 1; i < std::min<int64_t>(threads, rows); i++) others.emplace_back(work);
+    work();
+    for (auto& other : others) other.join();
+}
+
+// body(offset, number of entries left) for each vector of a row; after each block the sums are flushed.
+template <class Body, class... Sums>
+void sweep(int64_t vocabulary, Body body, Sums&... sums) {
+    for (int64_t start = 0; start < vocabulary; start += BLOCK) {
+        const int64_t stop = std::min(start + BLOCK, vocabulary);
+        for (int64_t i = start; i < stop; i += LANES) body(i, vocabulary - i);
+        (sums.flush(), ...);
+    }
+}
+
+// A row's distribution: probability exp((logit - largest) / temperature) / total.
+struct Softmax {
+    const float* logits;
+    float largest, inverse_temperature, inverse_total = 0;
+    double log_total = 0, entropy = 0;
+
+    Floats scaled(Floats logit) const { return at_least((logit - largest) * inverse_temperature, -104); }
+    Floats probability(Floats logit) const { return exp(scaled(logit)) * inverse_total; }
+    double log_sum_exp() const { return double(largest) * inverse_temperature + log_total; }
+    void finish(double total, double moment) {
+        log_total = std::log(total);
+        inverse_total = float(1 / total);
+        entropy = log_total - moment / total;
+    }
+};
+
+float row_max(const float* logits, int64_t vocabulary) {
+    Floats lanes = splat(-INF);
+    sweep(vocabulary, [&](int64_t i, int64_t left) {
+        Floats x = load(logits + i, left, -INF);
+        lanes = x > lanes ? x : lanes;
+    });
+    float largest = -INF;
+    for (int i = 0; i < LANES; i++) largest = std::max(largest, lanes[i]);
+    return largest;
+}
+
+Softmax softmax(const float* logits, int64_t vocabulary, float inverse_temperature) {
+    Softmax row{logits, row_max(logits, vocabulary), inverse_temperature};
+    Sum total, moment;
+    sweep(vocabulary, [&](int64_t i, int64_t left) {
+        Floats x = row.scaled(load(logits + i, left, -INF)), e = exp(x);
+        total.lanes += e;
+        moment.lanes += e * x;
+    }, total, moment);
+    row.finish(total.total, moment.total);
+    return row;
+}
+
+struct Jsd {
+    int64_t vocabulary;
+    double beta;
+    float inverse_temperature, clip;
+    bool clipped, gradient;
+};
+
+struct Entries {
+    Floats value, score;  // f and its derivative by the student's log-prob, over q (at beta = 0 the derivative itself)
+};
+
+// What beta and a row fix: K = m/q at the row's mean log ratio, and the constants that follow from it.
+struct Mixture {
+    float beta, rest, centre_minus_one, centre_whole, inverse_scale, log_scale;
+
+    Mixture(double beta, double centre) : beta(beta), rest(1 - beta) {
+        const double minus_one = std::expm1(centre), scale = 1 + beta * minus_one;
+        centre_minus_one = minus_one, centre_whole = minus_one + 1;
+        inverse_scale = 1 / scale, log_scale = std::log1p(beta * minus_one);
+    }
+
+    Entries operator()(Floats gap, Floats q, Floats p, bool clipped) const {
+        gap = at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP);
+        Floats minus_one, whole;
+        exp_both(gap, minus_one, whole);
+        const Floats mixture = whole * beta + rest;  // m / q
+        const Floats difference = gap > -0.7f ? minus_one - centre_minus_one : whole - centre_whole;
+        const Floats relative = -log(mixture * inverse_scale, difference * (beta * inverse_scale));
+        const Floats student = relative - log_scale;  // log(q/m)
+        const Floats teacher = beta <= 0.5f ? gap + student : -log(mixture / whole, minus_one / whole * -rest);  // log(p/m)
+        return {p * teacher * beta + q * student * rest, (clipped ? student : relative) * rest};
+    }
+};
+
+Entries endpoint(bool reverse, Floats gap, Floats q, Floats p, bool clipped) {
+    Floats minus_one, whole;
+    exp_both(at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP), minus_one, whole);
+    const Floats excess = (gap > -1) & (gap < 1) ? -q * minus_one : q - p;  // q - p; it balances the sum of an unclipped token
+    const Floats product = (reverse ? q : p) == 0 ? Floats{} : gap * (reverse ? -q : p);
+    const Floats value = clipped ? product : reverse ? product - excess : product + excess;
+    if (reverse) return {value, q == 0 ? Floats{} : (clipped ? 1.0f : 0.0f) - gap};
+    return {value, clipped ? -p : excess};
+}
+
+struct Row {
+    float *student, *teacher, *divergence, *entropy, *teacher_entropy;
+    bool* top1_agree;
+    int64_t* clipped;
+};
+
+template <class Formula>
+void jsd_row(const Jsd& options, const Row& row, const Softmax& student, const Softmax& teacher, Formula formula) {
+    const int64_t vocabulary = options.vocabulary;
+    const float offset = student.log_sum_exp() - teacher.log_sum_exp();
+    const bool forward = options.beta == 0;  // there, scores are derivatives
+    Sum value, derivative, mass;
+    int64_t cut_entries = 0;
+    sweep(vocabulary, [&](int64_t i, int64_t left) {
+        const Floats s = load(row.student + i, left, -INF), t = load(row.teacher + i, left, -INF);
+        const Floats q = student.probability(s), p = teacher.probability(t);
+        // The difference of logits that nearly agree is exact; of equal infinities it is taken as 0.
+        const Floats gap = (s == t ? Floats{} : (t - s) * options.inverse_temperature) + offset;
+        Entries entries = formula(gap, q, p, options.clipped);
+        if (options.clipped) {
+            const Ints cut = entries.value > options.clip;
+            entries.value = cut ? splat(options.clip) : entries.value;
+            entries.score = cut ? Floats{} : entries.score;
+            for (int lane = 0; lane < LANES; lane++) cut_entries -= cut[lane];
+        }
+        value.lanes += entries.value;
+        derivative.lanes += forward ? entries.score : entries.score * q;
+        mass.lanes += q;
+        if (options.gradient) store(row.teacher + i, left, entries.score);
+    }, value, derivative, mass);
+    *row.divergence = value.total;
+    *row.clipped = cut_entries;
+    if (!options.gradient) return;
+    const float mean = derivative.total / mass.total;  // over the rounded mass, so that the gradient sums to 0
+    sweep(vocabulary, [&](int64_t i, int64_t left) {
+        const Floats q = student.probability(load(row.student + i, left, -INF)), score = load(row.teacher + i, left, 0);
+        store(row.student + i, left, forward ? score - q * mean : q * (score - mean));
+    });
+}
+
+void jsd_row(const Jsd& options, const Row& row) {
+    const int64_t vocabulary = options.vocabulary;
+    Softmax student{row.student, row_max(row.student, vocabulary), options.inverse_temperature};
+    Softmax teacher{row.teacher, row_max(row.teacher, vocabulary), options.inverse_temperature};
+    Sum total, moment, teacher_total, teacher_moment, ratio;
+    sweep(vocabulary, [&](int64_t i, int64_t left) {
+        const Floats x = student.scaled(load(row.student + i, left, -INF)), y = teacher.scaled(load(row.teacher + i, left, -INF));
+        const Floats e = exp(x), f = exp(y);
+        total.lanes += e;
+        moment.lanes += e * x;
+        ratio.lanes += e * (y - x);
+        teacher_total.lanes += f;
+        teacher_moment.lanes += f * y;
+    }, total, moment, ratio, teacher_total, teacher_moment);
+    student.finish(total.total, moment.total);
+    teacher.finish(teacher_total.total, teacher_moment.total);
+    *row.entropy = student.entropy;
+    *row.teacher_entropy = teacher.entropy;
+    const float* top = std::find(row.teacher, row.teacher + vocabulary, teacher.largest);
+    *row.top1_agree = top < row.teacher + vocabulary && row.student[top - row.teacher] == student.largest;
+
+    if (options.beta == 0) {
+        jsd_row(options, row, student, teacher, [](auto... of) { return endpoint(false, of...); });
+    } else if (options.beta == 1) {
+        jsd_row(options, row, student, teacher, [](auto... of) { return endpoint(true, of...); });
+    } else {
+        const double mean_ratio = ratio.total / total.total + student.log_total - teacher.log_total;
+        jsd_row(options, row, student, teacher, Mixture(options.beta, std::max(mean_ratio, LOWEST_CENTRE)));
+    }
+}
+
+}  // namespace
+
+// student, teacher [rows, vocabulary]: overwritten; with gradient, student becomes temperature * dD/d(raw logit). clip: NaN for none.
+// The other pointers: [rows], see JsdOutput.
+extern "C" void papergym_jsd(float* student, float* teacher, int64_t rows, int64_t vocabulary, double beta, double temperature, double clip,
+                             bool gradient, int threads, float* divergence, float* entropy, float* teacher_entropy, bool* top1_agree,
+                             int64_t* clipped) {
+    const Jsd options{vocabulary, beta, float(1 / temperature), float(clip), clip == clip, gradient};
+    parallel_rows(rows, threads, [&](int64_t i) {
+        jsd_row(options, Row{student + i * vocabulary, teacher + i * vocabulary, divergence + i, entropy + i, teacher_entropy + i,
+                             top1_agree + i, clipped + i});
+    });
+}
+
+extern "C" void papergym_logprob(const float* logits, int64_t rows, int64_t vocabulary, double temperature, const int64_t* targets,
+                                 int threads, float* logprob, float* entropy) {
+    parallel_rows(rows, threads, [&](int64_t i) {
+        const Softmax row = softmax(logits + i * vocabulary, vocabulary, float(1 / temperature));
+        logprob[i] = (row.logits[targets[i]] - row.largest) * row.inverse_temperature - row.log_total;
+        entropy[i] = row.entropy;
+    });
+}
+
+// Overwrites the logits by the gradient of sum(a logprob + b entropy) with respect to logits / temperature.
+extern "C" void papergym_logprob_gradient(float* logits, int64_t rows, int64_t vocabulary, double temperature, const int64_t* targets,
+                                          int threads, const float* a, const float* b) {
+    parallel_rows(rows, threads, [&](int64_t i) {
+        float* values = logits + i * vocabulary;
+        const Softmax row = softmax(values, vocabulary, float(1 / temperature));
+        const float constant = row.entropy - row.log_total;
+        sweep(vocabulary, [&](int64_t j, int64_t left) {
+            const Floats x = row.scaled(load(values + j, left, -INF));
+            store(values + j, left, exp(x) * row.inverse_total * ((x + constant) * -b[i] - a[i]));
+        });
+        values[targets[i]] += a[i];
+    });
+}
