@@ -2,15 +2,14 @@
 
 import dataclasses
 import functools
-import math
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +18,8 @@ from papergym.config import from_mapping, read_values, to_mapping
 from papergym.environment import Environment, read_environments
 from papergym.errors import InputError
 from papergym.files import read_json, read_jsonl, write_json, write_jsonl
+from papergym.report.table import format_estimate, print_table, write_table
+from papergym.statistics import estimate
 
 PACKAGES = ("papergym", "torch", "numpy", "tokenizers", "safetensors", "gguf")
 ALGORITHMS = {
@@ -79,7 +80,6 @@ class Stage:
 def run_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Sequence[str] = ()) -> None:
     """The whole path: environments from papers, the base model's evaluation, OPSD, GRPO from there, evaluations, table and report."""
     from papergym.data_pipeline.collection import list_papers
-    from papergym.report import print_table
     from papergym.training.loop import run_lock
 
     started = time.monotonic()
@@ -98,8 +98,7 @@ def run_long_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Seq
     RUN/seed<S> is a run directory for each seed, with a report of its own; RUN's table and report are over the answers of all of them.
     """
     from papergym.data_pipeline.collection import list_papers
-    from papergym.report import print_table, write_report
-    from papergym.report.table import write_table
+    from papergym.report import write_report
     from papergym.training.loop import run_lock
 
     config = _read_config(config_path, overrides)
@@ -140,7 +139,6 @@ def _run_stages(
 ) -> tuple[list[dict[str, Any]], Path]:
     """Environments, the base model's evaluation, each stage and its evaluation, table and report; what is there already is kept."""
     from papergym.report import write_report
-    from papergym.report.table import write_table
 
     console = Console(stderr=True)
     # All are built before anything runs, so that a mistake in the last stage's settings is found first.
@@ -264,19 +262,18 @@ def _join_seeds(run_dir: Path, directories: Sequence[Path]) -> None:
 
 
 def _reward_change(stage_dir: Path) -> str:
-    """The reward of a GRPO run's first and last third of steps, mean and standard error over the groups' means."""
-    groups: dict[tuple[int, str], list[float]] = {}
+    """How the reward of the training environments changed: mean of each one's first and last group, and the paired difference."""
+    groups: dict[str, dict[int, list[float]]] = {}
     for _, record in read_jsonl(stage_dir / "rollouts.jsonl"):
         if record["reward"] is not None:
-            groups.setdefault((record["step"], record["environment"]), []).append(record["reward"])
-    last = max((step for step, _ in groups), default=0)
-    third = math.ceil(last / 3)
-    parts = []
-    for name, low, high in (("first", 1, third), ("last", last - third + 1, last)):
-        means = [sum(rewards) / len(rewards) for (step, _), rewards in groups.items() if low <= step <= high]
-        error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
-        parts.append(f"{name} {third} steps {sum(means) / max(1, len(means)):.3f} ± {error:.3f}")
-    return f"training reward, {', '.join(parts)} (mean and standard error over groups)"
+            groups.setdefault(record["environment"], {}).setdefault(record["step"], []).append(record["reward"])
+    visits = [[mean(rewards) for _, rewards in sorted(steps.items())] for steps in groups.values()]
+    again = [means for means in visits if len(means) > 1]
+    if not again:
+        return f"training reward {format_estimate(estimate([means[0] for means in visits]))}, no environment was drawn twice"
+    first, last = mean(means[0] for means in again), mean(means[-1] for means in again)
+    change = format_estimate(estimate([means[-1] - means[0] for means in again]), "{:+.3f}")
+    return f"training reward of {len(again)} environments, first group {first:.3f}, last group {last:.3f}, change {change}"
 
 
 def _evaluate_row(config: DemoConfig, run_dir: Path, row: str, adapter: Path | None) -> None:

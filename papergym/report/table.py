@@ -14,7 +14,8 @@ import numpy as np
 
 from papergym.errors import InputError
 from papergym.files import write_json
-from papergym.report.read import Answer, read_answers
+from papergym.report.read import read_answers
+from papergym.report.records import Answer
 from papergym.statistics import estimate
 
 BASE = "base"
@@ -27,6 +28,7 @@ def comparison_table(run_dir: str | Path) -> list[dict[str, Any]]:
     difference {"mean", "low", "high", "environments"} of the reward to base, paired (None for base or without one), entropy {"mean", "low",
     "high"} (nats a token, estimated from the sampled tokens; its numbers are None for answers written without it),
     truncated (share of answers that reached the token limit), unscored (number of answers without a reward; they are in no mean).
+    seeds, where answers of several training runs are joined: name -> {"reward", "difference"}, that seed's means.
     Means without data and intervals of fewer than two environments are None. Raises InputError naming the directory or the line.
     """
     rows = read_answers(run_dir)
@@ -41,6 +43,7 @@ def compare(rows: Mapping[str, Sequence[Answer]]) -> list[dict[str, Any]]:
     table = []
     for row, answers in rows.items():
         tokens = environment_means(answers, lambda answer: answer.tokens)
+        seeds = sorted({answer.seed for answer in answers})
         table.append(
             {
                 "row": row,
@@ -52,9 +55,18 @@ def compare(rows: Mapping[str, Sequence[Answer]]) -> list[dict[str, Any]]:
                 "entropy": estimate(list(environment_means(answers, lambda answer: answer.entropy).values())),
                 "truncated": sum(answer.finish_reason == "length" for answer in answers) / len(answers),
                 "unscored": sum(answer.reward is None for answer in answers),
+                **({"seeds": {seed: _seed_means(answers, rows.get(BASE, ()), seed) for seed in seeds}} if len(seeds) > 1 else {}),
             }
         )
     return table
+
+
+def _seed_means(answers: Sequence[Answer], base: Sequence[Answer], seed: str) -> dict[str, float | None]:
+    """{"reward", "difference"}: means over environments of one seed's answers, and of the paired differences to base's of that seed."""
+    own, other = (
+        environment_means([answer for answer in group if answer.seed == seed], lambda answer: answer.reward) for group in (answers, base)
+    )
+    return {"reward": estimate(list(own.values()))["mean"], "difference": _difference(own, other)["mean"]}
 
 
 def write_table(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -72,7 +84,8 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
 
     out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=_caption(table), caption_justify="left")
     out.add_column("row", no_wrap=True)
-    for heading in ("reward", "difference to base", "entropy", "tokens", "cut", "unscored"):
+    unscored = any(row["unscored"] for row in table)
+    for heading in ("reward", "difference to base", "entropy", "tokens", "cut", *(["unscored"] if unscored else [])):
         out.add_column(heading, justify="right", no_wrap=True)
     for row in table:
         out.add_row(
@@ -82,7 +95,7 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
             _mean(row.get("entropy"), "{:.2f}"),
             _mean(row["tokens"], "{:.0f}"),
             f"{row['truncated']:.0%}",
-            str(row["unscored"]),
+            *([str(row["unscored"])] if unscored else []),
             style="bold" if row["difference"] and row["difference"]["low"] is not None and row["difference"]["low"] > 0 else None,
         )
     (console or Console()).print(out)

@@ -75,7 +75,7 @@ def test_the_long_demo_has_five_rows_over_all_seeds_and_papers(demo, tmp_path):
         assert row["entropy"]["mean"] == pytest.approx((first[0]["entropy"] + second[0]["entropy"]) / 2)
     steps = {path.name: json.loads((path / "config.json").read_text())["run"]["steps"] for path in (tmp_path / "run/seed1").glob("[sog]*")}
     assert steps == {"sft": 2, "opsd": 2, "grpo": 2, "opsd_grpo_1": 1, "opsd_grpo_2": 1}
-    assert result.stdout.count("training reward, first") == 4
+    assert result.stdout.count("no environment was drawn twice") == 4  # two seeds, two rows with GRPO
     before = files(tmp_path / "run")
     assert CliRunner().invoke(main, arguments).exit_code == 0
     assert files(tmp_path / "run") == before
@@ -102,6 +102,7 @@ def test_every_stage_leaves_its_files_and_the_table_says_what_they_say(demo):
         assert steps == [1, 2]
         assert (run / stage / "adapter/adapter_model.safetensors").exists()
         assert list((run / stage / "tensorboard").iterdir())
+    assert "no environment was drawn twice" in output
     assert (run / "report.html").stat().st_size > 10_000
     assert str(run / "report.html") in output
 
