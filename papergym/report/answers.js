@@ -5,7 +5,7 @@ const answerState = { paper: "all", criterion: "any", state: "any", row: null, r
 const groups = new Map();
 for (const answer of data.answers) {
   const key = `${answer.environment}\u0000${answer.sample}`;
-  if (!groups.has(key)) groups.set(key, { key, environment: answer.environment, sample: answer.sample, by: {} });
+  if (!groups.has(key)) groups.set(key, { key, environment: answer.environment, sample: answer.sample, seed: answer.seed, by: {} });
   groups.get(key).by[answer.source] = answer;
 }
 
@@ -73,7 +73,7 @@ function answers(environment, sample) {
       items,
       current && current.key,
       (group) => [
-        el("b", {}, paperOf(group.environment), el("span", { class: "quiet" }, ` · sample ${group.sample}`)),
+        el("b", {}, paperOf(group.environment), el("span", { class: "quiet" }, ` · ${sampleOf(group)}`)),
         el(
           "span",
           { class: "rewards" },
@@ -83,7 +83,7 @@ function answers(environment, sample) {
         ),
         hasBase &&
           state.row !== "base" &&
-          el("span", { class: "delta " + (gain(group) > 0 ? "up" : gain(group) < 0 ? "down" : "") }, signed(gain(group), 2)),
+          el("span", { class: `delta ${direction(gain(group), 2)}` }, signed(gain(group), 2)),
       ],
       (group) => {
         remember("answers", group.environment, group.sample);
@@ -143,7 +143,7 @@ function answerDetail(group) {
     el(
       "header",
       {},
-      el("h2", {}, `${paperOf(group.environment)}, sample ${group.sample}`),
+      el("h2", {}, `${paperOf(group.environment)}, ${sampleOf(group)}`),
       item && el("p", {}, el("a", { href: link("environments", group.environment) }, "The environment")),
     ),
     item ? fold("Question", prose(item.question)) : el("p", { class: "quiet" }, "This environment is not kept in the file."),
@@ -195,7 +195,7 @@ function verdictTable(group, rows) {
         ]
           .flat(2)
           .filter(Boolean),
-        { label: "Verdicts for each criterion", class: "criteria" },
+        { label: "Verdicts for each criterion", class: "criteria" + (rows.length > 3 ? " stacked" : "") },
       ),
       el(
         "p",

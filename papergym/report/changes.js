@@ -33,7 +33,7 @@ function rewardChanges(state, list) {
   const up = list.filter((item) => item.change > 1e-9).length;
   const down = list.filter((item) => item.change < -1e-9).length;
   const values = list.flatMap((item) => [item.before.reward, item.after.reward]);
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const { x, axis } = columnScale(values, 200);
   const shown = list.length > 2 * TOP ? [...list.slice(0, TOP), ...list.slice(-TOP)] : list;
   const body = shown.map((item) =>
     el(
@@ -41,9 +41,9 @@ function rewardChanges(state, list) {
       {},
       el("th", { scope: "row" }, el("a", { href: link("answers", item.id) }, paperOf(item.id))),
       cell(fixed(item.before.reward), "right"),
-      cell(arrow(item.before.reward, item.after.reward, low, high), "plot"),
+      cell(arrow(item.before.reward, item.after.reward, x, 200), "plot"),
       cell(fixed(item.after.reward), "right"),
-      cell(signed(item.change), "right strong"),
+      cell(signed(item.change), "right" + (direction(item.change) ? " strong" : "")),
       cell(signed(item.after.tokens - item.before.tokens, 0), "right"),
     ),
   );
@@ -55,7 +55,7 @@ function rewardChanges(state, list) {
       `Of ${count(list.length, "environment")}, ${whole(up)} score higher with ${label(state.after)} than with ${label(state.before)},` +
         ` ${whole(down)} lower, ${whole(list.length - up - down)} the same.`,
     ),
-    table(["Paper", right(label(state.before)), "", right(label(state.after)), right("Change"), right("Tokens")], body, {
+    table(["Paper", right(label(state.before)), plot(axis), right(label(state.after)), right("Change"), right("Tokens")], body, {
       label: "Reward by environment",
       class: "cards",
     }),
@@ -154,6 +154,7 @@ function kindChanges(state) {
   const body = order.map((name) => {
     const sums = kinds.get(name);
     const both = sums[state.before] && sums[state.after];
+    const change = both ? 100 * (rate(sums[state.after]) - rate(sums[state.before])) : null;
     return el(
       "tr",
       {},
@@ -171,7 +172,7 @@ function kindChanges(state) {
           "right",
         ),
       ),
-      cell(both ? signed(100 * (rate(sums[state.after]) - rate(sums[state.before])), 1) : "–", "right strong"),
+      cell(signed(change, 1), "right" + (direction(change, 1) ? " strong" : "")),
     );
   });
   return section(

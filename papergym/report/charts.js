@@ -1,8 +1,8 @@
 // Pictures, drawn as SVG: intervals, changes, and curves that share one axis and one cursor.
 
-// {values, format}: round numbers between low and high, with the decimals that tell them apart.
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted;
+// {values, step, format}: round numbers between low and high, at least `least` apart, with the decimals that tell them apart.
+function ticks(low, high, wanted, least = 0) {
+  const rough = Math.max(least, (high - low) / wanted);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   const found = [];
@@ -10,6 +10,7 @@ function ticks(low, high, wanted) {
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) + (/^25/.test(String(step * 10 ** 9)) && step < 10 ? 1 : 0);
   return {
     values: found,
+    step,
     format: (value) =>
       value === 0
         ? "0"
@@ -19,27 +20,39 @@ function ticks(low, high, wanted) {
   };
 }
 
-// A row of intervals on one scale: the returned function draws one of them. reference: where the dashed line stands.
-function intervalScale(estimates, reference, width = 150) {
-  const values = estimates
-    .flatMap((item) => (item ? [item.mean, item.low, item.high] : []))
-    .concat(reference)
-    .filter((value) => !missing(value));
-  const low = Math.min(...values);
-  const high = Math.max(...values);
-  const x = (value) => 6 + ((value - low) / (high - low || 1)) * (width - 12);
-  return (estimate, name) => {
-    const marks = [];
+// The scale of a column of small drawings: {x: value -> place, axis: its drawing, for the head of the column}. It ends at round numbers.
+function columnScale(values, width) {
+  const known = values.filter((value) => !missing(value));
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  const { step } = ticks(least, most > least ? most : least + 0.1, 2.5);
+  const low = Math.floor(least / step + 1e-9) * step;
+  const high = Math.max(low + step, Math.ceil(most / step - 1e-9) * step);
+  const scale = ticks(low, high, (high - low) / step);
+  const x = (value) => 8 + ((value - low) / (high - low)) * (width - 16);
+  const axis = scale.values.map((value) => [
+    svg("text", { x: x(value), y: 9, class: "tick middle" }, scale.format(value)),
+    svg("line", { x1: x(value), x2: x(value), y1: 13, y2: 17, class: "reference" }),
+  ]);
+  return { x, axis: svg("svg", { width, height: 17, class: "interval", "aria-hidden": "true" }, axis.flat()) };
+}
+
+// A column of intervals on one scale: {axis, draw: (estimate, row's name, means of its seeds) -> drawing}. reference: the dashed line.
+function intervalScale(estimates, reference, seeds = [], width = 150) {
+  const { x, axis } = columnScale([...estimates.flatMap((item) => (item ? [item.mean, item.low, item.high] : [])), ...seeds, reference], width);
+  const draw = (estimate, name, means = []) => {
+    const marks = means
+      .filter((value) => !missing(value))
+      .map((value) => svg("line", { x1: x(value), x2: x(value), y1: 16, y2: 21, class: "seed" }));
     if (!missing(reference)) marks.push(svg("line", { x1: x(reference), x2: x(reference), y1: 0, y2: 22, class: "reference" }));
     if (estimate && !missing(estimate.low))
       marks.push(svg("line", { x1: x(estimate.low), x2: x(estimate.high), y1: 11, y2: 11, class: "whisker" }));
     if (estimate && !missing(estimate.mean)) marks.push(svg("circle", { cx: x(estimate.mean), cy: 11, r: 4, class: "dot" }));
     return svg("svg", { width, height: 22, class: "interval", "aria-hidden": "true", style: { "--c": colour(name) } }, marks);
   };
+  return { axis, draw };
 }
 
-function arrow(before, after, low, high, width = 200) {
-  const x = (value) => 6 + ((value - low) / (high - low || 1)) * (width - 12);
+function arrow(before, after, x, width) {
   return svg(
     "svg",
     { width, height: 18, class: "interval", "aria-hidden": "true", style: { "--c": after >= before ? "var(--gain)" : "var(--loss)" } },
@@ -71,18 +84,19 @@ function path(xs, ys, x, y) {
   return text;
 }
 
-// panel: {title, unit, about, lines: [{stage, step, x, y}]}; axis: {end, scale, bounds: [{stage, from, to}], name};
-// cursor: {panels: [], set(x)} shared by all curves.
+// panel: {title, unit, about, lines: [{stage, step, x, y, seeds: [y of each]}]}; cursor: {panels: [], set(x)} shared by all curves;
+// axis: {end, scale, whole: whole numbers only, bounds: [{stage, from, to}], chained: each begins where the last ended, name}.
 function curve(panel, axis, window, cursor, width) {
   const height = 190;
   const margin = { left: 52, right: 10, top: 20, bottom: 24 };
-  const values = panel.lines.flatMap((line) => line.y).filter((value) => !missing(value));
+  const values = panel.lines.flatMap((line) => [line.y, ...line.seeds].flat()).filter((value) => !missing(value));
   let low = Math.min(...values);
   let high = Math.max(...values);
   if (low > 0 && low < 0.4 * high) low = 0;
   const pad = high > low ? 0.06 * (high - low) : high === 0 ? 1 : 0.5 * Math.abs(high);
   low = low === 0 ? 0 : low - pad;
   high += pad;
+  if (panel.unit === "share" || panel.unit === "0–1") [low, high] = [Math.max(0, low), Math.min(1, high)];
   const x = (value) => margin.left + (value / (axis.end || 1)) * (width - margin.left - margin.right);
   const y = (value) => height - margin.bottom - ((value - low) / (high - low)) * (height - margin.top - margin.bottom);
 
@@ -91,7 +105,7 @@ function curve(panel, axis, window, cursor, width) {
     svg("line", { x1: margin.left, x2: width - margin.right, y1: y(value), y2: y(value), class: "grid" }),
     svg("text", { x: margin.left - 7, y: y(value) + 3.5, class: "tick end" }, vertical.format(value)),
   ]);
-  const horizontal = ticks(0, axis.end / axis.scale || 1, Math.max(2, width / 90));
+  const horizontal = ticks(0, axis.end / axis.scale || 1, Math.max(2, width / 90), axis.whole ? 1 : 0);
   const bottom = horizontal.values.map((value) =>
     svg(
       "text",
@@ -99,7 +113,7 @@ function curve(panel, axis, window, cursor, width) {
       horizontal.format(value),
     ),
   );
-  const stages = axis.bounds.map((bound, index) => [
+  const stages = (axis.chained ? axis.bounds : []).map((bound, index) => [
     index > 0 && svg("line", { x1: x(bound.from), x2: x(bound.from), y1: margin.top, y2: height - margin.bottom, class: "boundary" }),
     x(bound.to) - x(bound.from) > 34 &&
       svg("text", { x: x(bound.from) + 4, y: 12, class: "stage", style: { "--c": colour(bound.stage) } }, label(bound.stage)),
@@ -112,13 +126,14 @@ function curve(panel, axis, window, cursor, width) {
       return svg("circle", { cx: x(line.x[index]), cy: y(line.y[index]), r: 3, class: "dot", style });
     }
     line.smooth = window > 1 ? smooth(line.y, window) : line.y;
+    const faint = line.seeds.length > 0 ? line.seeds : window > 1 ? [line.y] : [];
     return [
-      window > 1 && svg("path", { d: path(line.x, line.y, x, y), class: "raw", style }),
+      faint.map((points) => svg("path", { d: path(line.x, points, x, y), class: "raw", style })),
       svg("path", { d: path(line.x, line.smooth, x, y), class: "curve", style }),
     ];
   });
   const hair = svg("line", { y1: margin.top, y2: height - margin.bottom, class: "hair", visibility: "hidden" });
-  const spot = svg("circle", { r: 3.5, class: "dot", visibility: "hidden" });
+  const spots = panel.lines.map((line) => svg("circle", { r: 3.5, class: "dot", visibility: "hidden", style: { "--c": colour(line.stage) } }));
   const readout = el("span", { class: "readout" });
   const drawing = svg(
     "svg",
@@ -135,33 +150,34 @@ function curve(panel, axis, window, cursor, width) {
     stages,
     lines.flat(2).filter(Boolean),
     hair,
-    spot,
+    spots,
   );
 
-  const point = (position) => {
-    let best = null;
-    for (const line of panel.lines) {
-      line.x.forEach((at, index) => {
-        const gap = Math.abs(at - position);
-        if (!missing(line.y[index]) && (!best || gap < best.gap)) best = { gap, at, line, index };
-      });
-    }
-    const stage = axis.bounds.find((bound) => position <= bound.to) || axis.bounds[axis.bounds.length - 1];
-    return best && best.line.stage === stage.stage ? best : null;
+  // Index of a line's point nearest to the position, if the position lies within its stage.
+  const nearest = (line, position) => {
+    const bound = axis.bounds.find((item) => item.stage === line.stage);
+    if (position > bound.to || (axis.bounds.some((item) => item.to === bound.from) && position <= bound.from)) return null;
+    const gaps = line.x.map((at, index) => (missing(line.y[index]) ? Infinity : Math.abs(at - position)));
+    const best = gaps.indexOf(Math.min(...gaps));
+    return gaps[best] < Infinity ? best : null;
   };
   const show = (position) => {
-    const found = position === null ? null : point(position);
     hair.setAttribute("visibility", position === null ? "hidden" : "visible");
-    spot.setAttribute("visibility", found ? "visible" : "hidden");
     if (position !== null) [hair.setAttribute("x1", x(position)), hair.setAttribute("x2", x(position))];
-    if (found) {
-      spot.setAttribute("cx", x(found.at));
-      spot.setAttribute("cy", y(found.line.y[found.index]));
-      spot.style.setProperty("--c", colour(found.line.stage));
-    }
-    readout.textContent = found
-      ? `${label(found.line.stage)} step ${found.line.step[found.index]}: ${compact(found.line.y[found.index])}`
-      : "";
+    const found = panel.lines.map((line) => (position === null ? null : nearest(line, position)));
+    panel.lines.forEach((line, place) => {
+      const index = found[place];
+      spots[place].setAttribute("visibility", index === null ? "hidden" : "visible");
+      if (index === null) return;
+      spots[place].setAttribute("cx", x(line.x[index]));
+      spots[place].setAttribute("cy", y(line.y[index]));
+    });
+    const read = panel.lines.flatMap((line, place) => (found[place] === null ? [] : [[line, found[place]]]));
+    readout.replaceChildren(
+      ...(read.length === 1
+        ? [`${label(read[0][0].stage)} step ${read[0][0].step[read[0][1]]}: ${compact(read[0][0].y[read[0][1]])}`]
+        : read.flatMap(([line, index]) => [el("b", { style: { "--c": colour(line.stage) } }, compact(line.y[index])), " "])),
+    );
   };
   cursor.panels.push(show);
   drawing.addEventListener("pointermove", (event) => {

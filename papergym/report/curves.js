@@ -13,6 +13,7 @@ const METRICS = {
   unscored: ["Unscored answers", "count"],
   unanswered: ["Answers that never left thinking", "share"],
   clip_fraction: ["Clipped tokens", "share"],
+  ratio: ["Ratio of the policies", ""],
   "mismatch/mean": ["Sampler–trainer mismatch, mean", "nats"],
   "mismatch/max": ["Sampler–trainer mismatch, largest", "nats"],
   teacher_entropy: ["Teacher entropy", "nats/token"],
@@ -48,6 +49,7 @@ function curves() {
     show();
   };
   const grouped = data.stages.filter((stage) => stage.group > 1);
+  const seeds = Math.max(...data.stages.flatMap((stage) => Object.values(stage.seeds).map((each) => each.length)), 1);
   const grid = (list, box) => list.map((panel) => curve(panel, axis, span, cursor, box));
   const available = main.clientWidth - 2 * parseFloat(getComputedStyle(main).paddingLeft);
   const columns = Math.max(1, Math.floor((available + 24) / 384));
@@ -77,13 +79,16 @@ function curves() {
         curveState.window,
         redraw("window"),
       ),
+      !axis.chained && el("div", { class: "legend" }, axis.bounds.map(({ stage }) => tag(stage))),
     ),
     el("div", { class: "curves" }, grid(leading, width)),
     el(
       "p",
       { class: "caption" },
-      `Stages follow each other on one axis (${axis.name}). `,
-      `Strong line: centred running mean over ${count(span, "point")}; faint line: each point. `,
+      axis.chained
+        ? `Stages follow each other on one axis (${axis.name}). `
+        : `One axis (${axis.name}); a stage begins where the one ended whose adapter it went on from, others at 0. `,
+      lineMeaning(span, seeds),
       "Measured on what was sampled from the training environments at that step. ",
       "Point at a curve, or focus it and press ← →, to read values in all of them. ",
       grouped.map((stage) => `${label(stage.name)}: a point is the mean of ${stage.group} steps. `),
@@ -103,20 +108,31 @@ function curves() {
   ];
 }
 
+function lineMeaning(span, seeds) {
+  const running = span > 1 ? `centred running mean over ${count(span, "point")}` : "";
+  if (seeds > 1) return `Strong line: mean over ${seeds} seeds${running && ", as a " + running}; faint lines: each seed. `;
+  return running ? `Strong line: ${running}; faint line: each point. ` : "";
+}
+
+// A stage begins where the stage ended whose adapter it went on from, any other at 0; in a run that names no such adapter, where the last ended.
 function sharedAxis() {
   const step = curveState.axis === "step";
-  let end = 0;
-  const bounds = data.stages
-    .filter((stage) => stage.step.length > 0)
-    .map((stage) => {
-      const from = end;
-      end += step ? stage.step[stage.step.length - 1] : stage.minutes[stage.minutes.length - 1];
-      return { stage: stage.name, from, to: end };
-    });
+  const length = (stage) => (step ? stage.step[stage.step.length - 1] : stage.minutes[stage.minutes.length - 1]);
+  const drawn = data.stages.filter((stage) => stage.step.length > 0);
+  const unlinked = drawn.every((stage) => !stage.after);
+  const bounds = [];
+  for (const stage of drawn) {
+    const before = unlinked ? bounds[bounds.length - 1] : bounds.find((bound) => bound.stage === stage.after);
+    const from = before ? before.to : 0;
+    bounds.push({ stage: stage.name, from, to: from + length(stage) });
+  }
+  const end = Math.max(0, ...bounds.map((bound) => bound.to));
   const hours = !step && end >= 180;
   return {
     end,
     bounds,
+    chained: bounds.every((bound, index) => bound.from === (index ? bounds[index - 1].to : 0)),
+    whole: step,
     name: step ? "optimizer steps, counted on" : `training time in ${hours ? "hours" : "minutes"}`,
     scale: hours ? 60 : 1,
   };
@@ -128,7 +144,7 @@ function panelOf(name, axis) {
   const lines = stages.map((stage) => {
     const { from } = axis.bounds.find((bound) => bound.stage === stage.name);
     const places = curveState.axis === "step" ? stage.step : stage.minutes;
-    return { stage: stage.name, step: stage.step, x: places.map((place) => from + place), y: stage.series[name] };
+    return { stage: stage.name, step: stage.step, x: places.map((place) => from + place), y: stage.series[name], seeds: stage.seeds[name] || [] };
   });
   const about = stages
     .map((stage) => `${label(stage.name)} from ${compact(stage.ends[name][0])} to ${compact(stage.ends[name][1])}`)

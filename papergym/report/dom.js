@@ -22,9 +22,11 @@ const svg = (tag, attributes, ...children) => fill(document.createElementNS("htt
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
 const minus = (text) => text.replace(/-/g, "−");
 const fixed = (value, digits = 3) => (missing(value) ? "–" : minus(value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1"))); // no −0.00
-const signed = (value, digits = 3) => (missing(value) || fixed(value, digits)[0] === "−" ? "" : "+") + fixed(value, digits);
+// With its sign, which a value that rounds to 0 doesn't have.
+const signed = (value, digits = 3) => (!missing(value) && /^[^−]*[1-9]/.test(fixed(value, digits)) ? "+" : "") + fixed(value, digits);
+const direction = (value, digits) => ({ "+": "up", "−": "down" })[signed(value, digits)[0]] || "";
 const whole = (value) => (missing(value) ? "–" : minus(Math.round(value).toLocaleString("en")));
-const percent = (value, digits = 0) => (missing(value) ? "–" : minus((100 * value).toFixed(digits)) + "\u2009%");
+const percent = (value, digits = 0) => (missing(value) ? "–" : minus((100 * value).toFixed(digits)) + "\u202f%");
 const count = (number, one, many = one + "s") => `${whole(number)} ${number === 1 ? one : many}`;
 
 function compact(value) {
@@ -49,11 +51,21 @@ function interval(estimate, format) {
 
 // Names and colours ---------------------------------------------------------------------------------------------------------
 
-const LABELS = { base: "base", sft: "SFT", opsd: "OPSD", grpo: "GRPO", reference: "reference" };
+const LABELS = {
+  base: "base",
+  sft: "SFT",
+  opsd: "OPSD",
+  grpo: "GRPO",
+  opsd_grpo: "OPSD → GRPO",
+  opsd_grpo_1: "OPSD, first of two",
+  opsd_grpo_2: "GRPO, second of two",
+  reference: "reference",
+};
 const label = (name) => LABELS[name] || name;
 
 function colour(name) {
-  if (name in LABELS) return `var(--${name})`;
+  const known = name.replace(/^opsd_grpo_\d$/, "opsd_grpo");
+  if (known in LABELS) return `var(--${known.replace("_", "-")})`;
   const others = [...new Set([...data.rows, ...data.stages.map((stage) => stage.name)])].filter((other) => !(other in LABELS));
   return `var(--other-${1 + (Math.max(0, others.indexOf(name)) % 3)})`;
 }
@@ -68,6 +80,8 @@ const prose = (text, empty = "Not recorded.") => (text ? el("div", { class: "pro
 
 const section = (title, ...children) => el("section", {}, title && el("h2", {}, title), children);
 
+const sampleOf = (answer) => `${answer.seed ? answer.seed + ", " : ""}sample ${answer.sample}`;
+
 const fold = (title, content, open = false) => el("details", { open }, el("summary", {}, title), content);
 
 // On a phone, class "cards" makes each row a block in which every value carries its heading.
@@ -77,7 +91,7 @@ function table(headings, rows, attributes = {}) {
   const head = headings.map((heading) =>
     typeof heading === "string"
       ? el("th", { scope: "col" }, heading)
-      : el("th", { scope: "col", class: heading.class, title: heading.title }, heading.text),
+      : el("th", { scope: "col", class: heading.class, title: heading.title }, heading.node ?? heading.text),
   );
   return el(
     "div",
@@ -88,6 +102,7 @@ function table(headings, rows, attributes = {}) {
 
 const cell = (content, kind) => el("td", { class: kind }, content);
 const right = (text) => ({ text, class: "right" });
+const plot = (node) => ({ text: "", node, class: "plot" });
 
 function choice(name, options, value, onchange) {
   const select = el(

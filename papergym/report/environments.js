@@ -105,6 +105,18 @@ function browser(filters, line, list, detail) {
 
 const narrow = () => window.matchMedia("(max-width: 760px)").matches;
 
+// A stage's text under the titles of the sections that it comes from: runs of [title, characters], parted by one space.
+function cutBySection(text, runs) {
+  const whole = runs && text.length === runs.reduce((sum, [, length]) => sum + length + 1, -1);
+  if (!text || !whole) return prose(text, "Nothing was found for this stage.");
+  let at = 0;
+  return runs.map(([title, length]) => {
+    const part = text.slice(at, at + length);
+    at += length + 1;
+    return [el("p", { class: "origin" }, title ? `from “${title}”` : "from the text before the first heading"), prose(part)];
+  });
+}
+
 function environmentDetail(item) {
   const rows = data.rows.filter((row) => data.results[item.id] && data.results[item.id][row]);
   const weighted = item.rubric.some((criterion) => criterion.weight !== 1);
@@ -164,7 +176,7 @@ function environmentDetail(item) {
         "div",
         { class: "stages" },
         Object.entries(item.stages).map(([name, text]) =>
-          el("div", {}, el("h4", {}, name), prose(text, "Nothing was found for this stage.")),
+          el("div", {}, el("h4", {}, name), cutBySection(text, (item.provenance.sections || {})[name])),
         ),
       ),
     ],
@@ -173,7 +185,7 @@ function environmentDetail(item) {
       "dl",
       { class: "pairs" },
       Object.entries(item.provenance)
-        .filter(([, value]) => value !== null && value !== "")
+        .filter(([name, value]) => name !== "sections" && value !== null && value !== "")
         .map(([name, value]) => [
           el("dt", {}, name),
           el("dd", {}, typeof value === "object" ? el("pre", {}, JSON.stringify(value, null, 2)) : String(value)),

@@ -6,6 +6,7 @@ function overview() {
     data.notes.length > 0 && notes(),
     data.table.length > 0 && comparison(),
     data.stages.length > 0 && stageTable(),
+    Object.keys(data.judge_exam).length > 0 && judgeExam(data.judge_exam),
     particulars(),
   ];
 }
@@ -23,11 +24,14 @@ function facts() {
     ["Judge", typeof info.judge === "string" ? info.judge : info.judge && JSON.stringify(info.judge)],
     ["Stages", data.stages.length > 0 && data.stages.map((stage) => tag(stage.name))],
     ["Environments", splits.join(", ")],
+    ["Note", info.note],
   ];
   return el(
     "dl",
     { class: "facts" },
-    entries.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    entries
+      .filter(([, value]) => value)
+      .map(([name, value]) => el("div", { class: name === "Command" || name === "Note" ? "wide" : null }, el("dt", {}, name), el("dd", {}, value))),
   );
 }
 
@@ -46,48 +50,57 @@ const notes = () =>
 function comparison() {
   const rows = data.table;
   const base = rows.find((row) => row.row === "base");
+  const seeds = (row, name) => Object.values(row.seeds || {}).map((means) => means[name]);
   const reward = intervalScale(
     rows.map((row) => row.reward),
     base ? base.reward.mean : null,
+    rows.flatMap((row) => seeds(row, "reward")),
   );
   const difference = intervalScale(
     rows.map((row) => row.difference),
     0,
+    rows.flatMap((row) => (row.difference ? seeds(row, "difference") : [])),
   );
   const paired = rows.some((row) => row.difference);
+  const alike = rows.every((row) => row.environments === rows[0].environments && row.samples === rows[0].samples);
+  const unscored = rows.some((row) => row.unscored);
+  const entropy = rows.some((row) => row.entropy && !missing(row.entropy.mean));
   const body = rows.map((row) =>
     el(
       "tr",
       {},
       el("th", { scope: "row" }, tag(row.row)),
-      cell(whole(row.environments), "right"),
-      cell(whole(row.samples), "right"),
+      alike ? null : [cell(whole(row.environments), "right"), cell(whole(row.samples), "right")],
       cell(interval(row.reward, fixed), "right"),
-      cell(reward(row.reward, row.row), "plot"),
+      cell(reward.draw(row.reward, row.row, seeds(row, "reward")), "plot"),
       paired && [
         cell(interval(row.difference, signed), "right" + (excludesZero(row.difference) ? " strong" : "")),
-        cell(row.difference && difference(row.difference, row.row), "plot"),
+        cell(row.difference && difference.draw(row.difference, row.row, seeds(row, "difference")), "plot"),
       ],
       cell(interval(row.tokens, whole), "right"),
-      cell(percent(row.truncated, 1), "right"),
-      cell(whole(row.unscored), "right" + (row.unscored ? " warn" : "")),
+      entropy && cell(interval(row.entropy, compact), "right"),
+      cell(percent(row.truncated), "right"),
+      unscored && cell(whole(row.unscored), "right" + (row.unscored ? " warn" : "")),
     ),
   );
-  const headings = ["Row", right("Environments"), right("Answers"), right("Reward, 0–1"), ""]
-    .concat(paired ? [right("Difference to base"), ""] : [])
-    .concat([right("Tokens an answer"), right("Cut at limit"), right("Unscored")]);
+  const headings = ["Row"]
+    .concat(alike ? [] : [right("Environments"), right("Answers")])
+    .concat([right("Reward, 0–1"), plot(reward.axis)])
+    .concat(paired ? [right("Difference to base"), plot(difference.axis)] : [])
+    .concat([right("Tokens an answer")], entropy ? [right("Entropy, nats/token")] : [], [right("Cut at limit")], unscored ? [right("Unscored")] : []);
   return section(
     data.heldout ? "Evaluation on held-out environments" : "Evaluation",
     table(headings, body, { label: "Comparison of evaluations", class: "cards" }),
-    caption(rows, paired),
+    caption(rows, paired, alike),
   );
 }
 
 const excludesZero = (estimate) => estimate && !missing(estimate.low) && (estimate.low > 0 || estimate.high < 0);
 
-function caption(rows, paired) {
+function caption(rows, paired, alike) {
   const fewest = Math.min(...rows.map((row) => row.environments));
   const reading = [
+    alike ? `${count(rows[0].samples, "answer")} to ${count(rows[0].environments, "environment")} in each row. ` : "",
     "Reward: weighted share of the specialised and general criteria that the judge finds met; each environment counts once," +
       " by the mean of its scored answers. Brackets: 95 % bootstrap intervals over environments (percentile, 10,000 resamples). ",
   ];
@@ -99,7 +112,12 @@ function caption(rows, paired) {
   if (rows.some((row) => row.unscored)) reading.push("Unscored answers are in no mean.");
   const limits = [];
   if (fewest < 20) limits.push(`With ${count(fewest, "environment")}, the intervals are rough and tend to be too narrow. `);
-  limits.push("They cover the choice of environments, not the spread between training runs. ");
+  const seeds = Math.max(...rows.map((row) => Object.keys(row.seeds || {}).length));
+  limits.push(
+    seeds > 1
+      ? `They cover the choice of environments; the ${seeds} small strokes below them are the means of the ${seeds} training runs. `
+      : "They cover the choice of environments, not the spread between training runs. ",
+  );
   if (/^lexical/.test(String(data.info.judge)))
     limits.push("The lexical judge sees which words of a criterion a plan covers, not whether the plan is sound.");
   return [el("p", { class: "caption" }, reading), el("p", { class: "caption" }, el("strong", {}, "Limits. "), limits)];

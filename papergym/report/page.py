@@ -15,7 +15,19 @@ from papergym.report.read import read_run
 from papergym.report.table import format_estimate
 
 LIMIT_BYTES = 5_000_000
-PARTS = ("dom", "charts", "overview", "curves", "changes", "verdicts", "answers", "rollouts", "environments", "script")  # of the script
+PARTS = (
+    "dom",
+    "charts",
+    "overview",
+    "judge",
+    "curves",
+    "changes",
+    "verdicts",
+    "answers",
+    "rollouts",
+    "environments",
+    "script",
+)  # of the script
 
 
 def write_report(run_dir: str | Path, *, limit_bytes: int = LIMIT_BYTES) -> Path:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import orjson
 
 from papergym.environment import Environment
-from papergym.report.read import Answer, Run, clip
+from papergym.report.read import Run
+from papergym.report.records import Answer, clip
 from papergym.report.summary import environment_results, reward_length_correlation, stage_curves
 from papergym.report.table import compare
 
@@ -37,6 +38,7 @@ def build_payload(run: Run, limit: int) -> dict[str, Any]:
         "heldout": bool(results) and set(results) <= {environment.id for split, environment in run.environments if split == "heldout"},
         "rejects": {"count": len(run.rejects), "first": [_reject(record) for record in run.rejects[:100]]},
         "summaries": run.summaries,
+        "judge_exam": run.judge_exam,
     }
     room = limit - len(encode(payload))
 
@@ -99,7 +101,7 @@ def _spread_steps(run: Run) -> list[list[dict[str, Any]]]:
     ranked = []
     for place, stage in enumerate(run.stages):
         steps: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
-        for rollout in stage.rollouts:
+        for rollout in sorted(stage.rollouts, key=lambda rollout: rollout.step or 0):
             steps[rollout.step].append(_answer_record(rollout))
         groups = list(steps.values())
         ranked += [(rank, place, groups[index]) for rank, index in enumerate(spread(len(groups)))]
@@ -126,6 +128,7 @@ def _answer_record(answer: Answer) -> dict[str, Any]:
         "source": answer.source,
         "environment": answer.environment,
         "sample": answer.sample,
+        "seed": answer.seed,
         "reward": answer.reward,
         "tokens": answer.tokens,
         "finish": answer.finish_reason,

@@ -2,9 +2,9 @@
 
 const rolloutState = { paper: "all", criterion: "any", state: "any", stage: "all", steps: {}, reward: {}, tokens: {}, order: "step" };
 
-const rolloutKey = (rollout) => [rollout.source, rollout.step, rollout.environment, rollout.sample].join("\u0000");
+const rolloutKey = (rollout) => [rollout.source, rollout.step, rollout.environment, rollout.sample, rollout.seed || ""].join("\u0000");
 
-function rollouts(stage, step, environment, sample) {
+function rollouts(stage, step, environment, sample, seed) {
   const state = rolloutState;
   const orders = {
     step: ["step", () => 0],
@@ -22,7 +22,7 @@ function rollouts(stage, step, environment, sample) {
     .map((rollout) => ({ ...rollout, key: rolloutKey(rollout) }))
     .sort((a, b) => place.get(a.source) - place.get(b.source) || a.step - b.step)
     .sort(orders[state.order][1]);
-  const wanted = stage === undefined ? null : rolloutKey({ source: stage, step: Number(step), environment, sample: Number(sample) });
+  const wanted = stage === undefined ? null : rolloutKey({ source: stage, step: Number(step), environment, sample: Number(sample), seed });
   const current = items.find((item) => item.key === wanted) || items[0];
   const detail = el("article", { class: "detail" });
   const open = (rollout) =>
@@ -59,7 +59,7 @@ function rollouts(stage, step, environment, sample) {
       items,
       current && current.key,
       (rollout) => [
-        el("b", {}, tag(rollout.source), ` step ${rollout.step}`, el("span", { class: "quiet" }, ` · sample ${rollout.sample}`)),
+        el("b", {}, tag(rollout.source), ` step ${rollout.step}`, el("span", { class: "quiet" }, ` · ${sampleOf(rollout)}`)),
         el("span", { class: "quiet" }, paperOf(rollout.environment)),
         el(
           "span",
@@ -69,7 +69,7 @@ function rollouts(stage, step, environment, sample) {
         ),
       ],
       (rollout) => {
-        remember("rollouts", rollout.source, rollout.step, rollout.environment, rollout.sample);
+        remember("rollouts", rollout.source, rollout.step, rollout.environment, rollout.sample, rollout.seed || "");
         open(rollout);
       },
     ),
@@ -96,7 +96,7 @@ function rolloutDetail(rollout) {
     el(
       "header",
       {},
-      el("h2", {}, `${stage} step ${rollout.step}, ${paperOf(rollout.environment)}, sample ${rollout.sample}`),
+      el("h2", {}, `${stage} step ${rollout.step}, ${paperOf(rollout.environment)}, ${sampleOf(rollout)}`),
       item && el("p", {}, el("a", { href: link("environments", rollout.environment) }, "The environment")),
     ),
     item ? fold("Question", prose(item.question)) : el("p", { class: "quiet" }, "This environment is not kept in the file."),

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from papergym.report.read import Answer, Stage
+from papergym.report.records import Answer
+from papergym.report.stages import Metrics, Stage
 
 CURVE_POINTS = 1000  # a stage with more steps is drawn as means over runs of steps
 
@@ -51,7 +52,8 @@ def reward_length_correlation(answers: Sequence[Answer]) -> float | None:
 
 
 def stage_curves(stage: Stage) -> dict[str, Any]:
-    """{"name", "steps": number of steps recorded, "group": steps a point, "step", "minutes": positions, "series": name -> values}.
+    """{"name", "after": the stage it went on from or "", "steps": number of steps recorded, "group": steps a point, "step", "minutes":
+    positions, "series": name -> values, "seeds": name -> [values of each seed], "ends": see _ends}.
 
     minutes is training time since the stage began: the sum of "time/step" (s), else the differences of "time" (unix seconds).
     """
@@ -60,15 +62,24 @@ def stage_curves(stage: Stage) -> dict[str, Any]:
     minutes = training_minutes(stage.metrics)
     names = sorted({name for record in stage.metrics for name in record} - {"step", "time"})
     series = {name: [_rounded(_mean(record.get(name) for record in part)) for part in parts] for name in names}
+    known = {name: values for name, values in series.items() if any(value is not None for value in values)}
     return {
         "name": stage.name,
+        "after": stage.after,
         "steps": len(stage.metrics),
         "group": group,
         "step": [part[-1]["step"] for part in parts],
         "minutes": [_rounded(minutes[min(start + group, len(minutes)) - 1]) for start in range(0, len(minutes), group)],
-        "series": {name: values for name, values in series.items() if any(value is not None for value in values)},
+        "series": known,
+        "seeds": {name: [_seed_values(metrics, parts, name) for metrics in stage.seeds.values()] for name in known} if stage.seeds else {},
         "ends": {name: ends for name in names if (ends := _ends([record.get(name) for record in stage.metrics]))},
     }
+
+
+def _seed_values(metrics: Metrics, parts: Sequence[Metrics], name: str) -> list[float | None]:
+    """One seed's values at the points of the curve."""
+    by_step = {record["step"]: record.get(name) for record in metrics}
+    return [_rounded(_mean(by_step.get(record["step"]) for record in part)) for part in parts]
 
 
 def training_minutes(metrics: Sequence[Mapping[str, float | None]]) -> list[float]:

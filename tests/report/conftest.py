@@ -81,6 +81,13 @@ def make_environment(index: int, rng: random.Random) -> dict[str, Any]:
     }
 
 
+def name_sections(environment: dict[str, Any]) -> dict[str, Any]:
+    """The same with the sections of its method: the first thirty characters from one, the rest from another."""
+    method = environment["stages"]["method"]
+    environment["provenance"]["sections"] = {"method": [["Design <i>", 30], ["", len(method) - 31]]}
+    return environment
+
+
 def make_answer(
     rng: random.Random, environment: dict[str, Any], sample: int, level: float, words: int, scored: bool = True
 ) -> dict[str, Any]:
@@ -149,7 +156,7 @@ def make_run(
     folder: Path, *, steps: int = 30, rollouts: int = 4, heldout: int = 5, train: int = 3, samples: int = 4, words: int = 120
 ) -> Path:
     rng = random.Random(11)
-    environments = [make_environment(index, rng) for index in range(train + heldout)]
+    environments = [name_sections(make_environment(index, rng)) for index in range(train + heldout)]
     write_lines(folder / "environments/train.jsonl", environments[:train])
     write_lines(folder / "environments/heldout.jsonl", environments[train:])
     write_lines(folder / "environments/rejects.jsonl", [{"paper": "blank.tex", "reason": "no section has any text"}])
@@ -191,10 +198,51 @@ def make_run(
     return folder
 
 
+LONG_STAGES = {"sft": "", "opsd": "", "grpo": "", "opsd_grpo_1": "", "opsd_grpo_2": "opsd_grpo_1"}  # stage -> the one it went on from
+
+
+def make_long_run(folder: Path, *, seeds: int = 3, steps: int = 12, heldout: int = 4, samples: int = 2) -> Path:
+    """Five rows of several seeds, whose stages are below seed0, seed1, … and whose answers are joined, as the long demo leaves them."""
+    rng = random.Random(12)
+    make_run(folder, steps=1, heldout=heldout, samples=1)
+    for stage in ("opsd", "grpo"):
+        shutil.rmtree(folder / stage)
+    environments = [json.loads(line) for line in (folder / "environments/heldout.jsonl").read_text().splitlines()]
+    rows = {"base": 0.28, "sft": 0.3, "opsd": 0.33, "grpo": 0.5, "opsd_grpo": 0.55}
+    answers: dict[str, list[dict[str, Any]]] = {row: [] for row in rows}
+    for seed in range(seeds):
+        for stage, after in LONG_STAGES.items():
+            half = steps // 2 if stage[-1].isdecimal() else steps
+            kind = "grpo" if stage in ("grpo", "opsd_grpo_2") else "opsd"
+            metrics = [make_metrics(kind, step, half, 1.79e9 + 1000 * seed, rng) for step in range(1, half + 1)]
+            write_lines(folder / f"seed{seed}" / stage / "metrics.jsonl", metrics)
+            adapter = f"runs/long/seed{seed}/{after}/adapter" if after else None
+            (folder / f"seed{seed}" / stage / "config.json").write_text(json.dumps({"model": {"path": "m", "adapter": adapter}}))
+            rollouts = [make_answer(rng, environments[step % heldout], 0, 0.3, 60) | {"step": step} for step in range(1, half + 1)]
+            write_lines(folder / f"seed{seed}" / stage / "rollouts.jsonl", rollouts)
+        (folder / f"seed{seed}/run.json").write_text(json.dumps({"stages": list(LONG_STAGES)}))
+        for row, level in rows.items():
+            answers[row] += [
+                make_answer(rng, environment, seed * samples + sample, level + 0.03 * seed, 60)
+                | {"seed": f"seed{seed}", "entropy": 2.1 - level}
+                for environment in environments
+                for sample in range(samples)
+            ]
+    for row, records in answers.items():
+        write_lines(folder / f"eval/{row}.jsonl", records)
+    return folder
+
+
 @pytest.fixture
 def fake_run(tmp_path: Path) -> Callable[..., Path]:
     """make_run into a fresh directory called demo."""
     return lambda **options: make_run(tmp_path / "demo", **options)
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Callable[..., Path]:
+    """make_long_run into a fresh directory called long."""
+    return lambda **options: make_long_run(tmp_path / "long", **options)
 
 
 class Chromium:

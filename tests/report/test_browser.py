@@ -36,6 +36,11 @@ def quiet(chromium):
     assert chromium.evaluate("document.getElementById('failure').hidden")
 
 
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory) -> Path:
+    return write_report(load("conftest").make_long_run(tmp_path_factory.mktemp("runs") / "long"))
+
+
 def choose(chromium, name: str, value: str) -> None:
     """Sets the select or input with that label, as a user would."""
     field = f"document.querySelector('[aria-label={json.dumps(name)}]')"
@@ -219,3 +224,92 @@ def test_hostile_text_does_nothing_in_any_view(chromium, fake_run):
         assert chromium.evaluate("document.querySelectorAll('img').length") == 0
     chromium.open(path, "environments")
     assert hostile.HOSTILE in texts(chromium, ".detail .prose")[0]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("view", VIEWS)
+def test_five_rows_of_three_seeds_fit(chromium, long_page, view, width):
+    chromium.open(long_page, view, width)
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    # Nothing on the overview has to be scrolled sideways to be seen.
+    if view == "overview":
+        assert chromium.evaluate("[...document.querySelectorAll('.scroll')].every(node => node.scrollWidth <= node.clientWidth)")
+
+
+def test_seeds_are_drawn_and_named(chromium, long_page):
+    chromium.open(long_page)
+    assert texts(chromium, "table.cards tbody th")[:5] == ["base", "SFT", "OPSD", "GRPO", "OPSD → GRPO"]
+    assert chromium.evaluate("document.querySelectorAll('table.cards .seed').length") == 3 * (5 + 4)  # rewards and differences
+    text = chromium.evaluate("document.getElementById('main').innerText")
+    assert "6 answers to 4 environments" not in text and "24 answers to 4 environments in each row" in text
+    assert "means of the 3 training runs" in text
+    chromium.open(long_page, "answers")
+    assert all(", sample " in text and "seed" in text for text in texts(chromium, "[role=option] b"))
+    chromium.open(long_page, "rollouts")
+    keys = chromium.evaluate("document.querySelectorAll('[role=option]').length")
+    assert keys == 3 * (3 * 12 + 2 * 6)
+
+
+def test_alternatives_begin_at_the_same_step_and_what_goes_on_where_the_other_ended(chromium, long_page):
+    chromium.open(long_page, "curves")
+    entropy = [title.startswith("Entropy") for title in texts(chromium, ".curve-panel h3")].index(True)
+    panel = f"document.querySelectorAll('.curve-panel')[{entropy}]"
+    boxes = chromium.evaluate(f"[...{panel}.querySelectorAll('path.curve')].map(path => [path.getBBox().x, path.getBBox().width])")
+    sft, opsd, grpo, first, second = boxes
+    assert sft == opsd == grpo and first[0] == sft[0]
+    assert second[0] > first[0] + first[1] and second[0] + second[1] == pytest.approx(sft[0] + sft[1], abs=0.2)
+    assert chromium.evaluate(f"{panel}.querySelectorAll('path.raw').length") == 5 * 3
+    chromium.evaluate(f"{panel}.querySelector('svg').focus()")
+    chromium.press("ArrowRight")
+    assert len(texts(chromium, f".curve-panel:nth-of-type({entropy + 1}) .readout b")) == 4  # all but the second of two
+    steps = texts(chromium, ".curve-panel:first-of-type text.tick.middle")
+    assert all(step.isdecimal() for step in steps)
+
+
+def test_a_share_ends_at_one_and_steps_are_whole(chromium, fake_run):
+    folder = fake_run(steps=3)
+    path = folder / "grpo/metrics.jsonl"
+    path.write_text("".join(json.dumps(json.loads(line) | {"truncated": 1.0}) + "\n" for line in path.read_text().splitlines()))
+    (folder / "opsd").rename(folder.parent / "opsd")
+    chromium.open(write_report(folder), "curves")
+    panel = [title.startswith("Cut") for title in texts(chromium, ".curve-panel h3")].index(True) + 1
+    ticks = texts(chromium, f".curve-panel:nth-of-type({panel}) text.tick")
+    assert max(float(tick) for tick in ticks if "." in tick) == 1.0
+    assert [tick for tick in ticks if "." not in tick][-4:] == ["0", "1", "2", "3"]
+
+
+def test_no_change_is_neither_signed_nor_bold(chromium, fake_run):
+    folder = fake_run(steps=3)
+    (folder / "eval/grpo.jsonl").write_bytes((folder / "eval/base.jsonl").read_bytes())
+    (folder / "eval/opsd.jsonl").unlink()
+    chromium.open(write_report(folder), "changes")
+    assert texts(chromium, "section:first-of-type td:nth-child(5)") == ["0.000"] * 5
+    assert texts(chromium, "td.strong") == []
+    chromium.open(folder / "report.html", "answers")
+    assert set(texts(chromium, ".delta")) == {"0.00", "–"} and texts(chromium, ".delta.up, .delta.down") == []
+
+
+def test_three_answers_stand_beside_each_other(chromium, page):
+    chromium.open(page, "answers")
+    assert chromium.evaluate("document.querySelectorAll('.columns > .answer').length") == 3
+    assert chromium.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.columns'))")
+
+
+def test_an_environment_says_where_its_stages_come_from(chromium, page):
+    chromium.open(page, "environments")
+    origins = texts(chromium, ".stages .origin")
+    assert origins == ["from “Design <i>”", "from the text before the first heading"]
+    parts = texts(chromium, ".stages > div:nth-child(3) .prose")
+    assert len(parts) == 2 and len(parts[0]) == 30
+
+
+def test_the_overview_says_how_far_to_trust_the_judge(chromium, page):
+    chromium.open(page)
+    exam = json.loads((Path(__file__).parents[2] / "papergym/report/lexical_judge.json").read_text())
+    assert "How far to trust the judge" in texts(chromium, "h2")
+    rows = texts(chromium, "[aria-label='What the judge pays for'] tbody tr")
+    assert len(rows) == len(exam["pays"])
+    for (name, paid), row in zip(exam["pays"].items(), rows):
+        assert row.startswith(f"{name}{paid['reward']:.3f}")
+    first = texts(chromium, "[aria-label='Agreement of the judge with a reader'] tbody tr")[0]
+    assert f"{exam['agreement']['answers of a model']['agreement']['value']:.2f} [" in first

@@ -7,7 +7,9 @@ import math
 import pytest
 
 from papergym.report.payload import build_payload, encode, spread
-from papergym.report.read import Answer, Stage, read_run
+from papergym.report.read import read_run
+from papergym.report.records import Answer
+from papergym.report.stages import Stage
 from papergym.report.summary import environment_results, reward_length_correlation, stage_curves
 
 
@@ -133,3 +135,18 @@ def test_rewards_survive_the_encoding(fake_run):
             assert item["reward"] is None if original.reward is None else math.isclose(item["reward"], original.reward)
             assert tuple(signs[sign] for sign in item["specialised"]) == original.specialised
             assert item["plan"] == original.plan
+
+
+def test_each_seeds_curve_stands_beside_their_mean():
+    seeds = {"seed0": [{"step": 1, "kl": 1.0}, {"step": 2, "kl": 3.0}], "seed1": [{"step": 2, "kl": 5.0}]}
+    curve = stage_curves(Stage("grpo", [{"step": 1, "kl": 1.0}, {"step": 2, "kl": 4.0}], [], "opsd", seeds))
+    assert curve["series"]["kl"] == [1.0, 4.0] and curve["seeds"]["kl"] == [[1.0, 3.0], [None, 5.0]]
+    assert curve["after"] == "opsd"
+
+
+def test_a_long_run_stays_small(long_run):
+    run = read_run(long_run(seeds=3, steps=200))
+    payload = build_payload(run, 2_000_000)
+    assert len(encode(payload)) <= 2_000_000
+    kept = {(rollout["source"], rollout["seed"]) for rollout in payload["rollouts"]}
+    assert {seed for _, seed in kept} == {"seed0", "seed1", "seed2"} and len({stage for stage, _ in kept}) == 5

@@ -7,7 +7,8 @@ import pytest
 
 from papergym.errors import InputError
 from papergym.report import write_report, write_table
-from papergym.report.read import TEXT_LIMIT, clip, read_run
+from papergym.report.read import read_run
+from papergym.report.records import TEXT_LIMIT, clip
 
 
 def change_line(path: Path, number: int, **values) -> None:
@@ -159,3 +160,42 @@ def test_a_table_of_another_shape_is_refused(fake_run):
     (folder / "table.json").write_text('[{"row": "base"}]')
     with pytest.raises(InputError, match=r"table\.json: a list of rows with row, environments, .* is needed"):
         read_run(folder)
+
+
+def test_a_stage_goes_on_from_the_one_whose_adapter_it_names(fake_run):
+    folder = fake_run(steps=2)
+    assert [stage.after for stage in read_run(folder).stages] == ["", ""]
+    (folder / "grpo/config.json").write_text(json.dumps({"model": {"adapter": "/elsewhere/opsd/adapter"}}))
+    assert [stage.after for stage in read_run(folder).stages] == ["", "opsd"]
+    (folder / "grpo/config.json").write_text(json.dumps({"model": {"adapter": "/elsewhere/other/adapter"}}))
+    assert [stage.after for stage in read_run(folder).stages] == ["", ""]
+
+
+def test_seeds_are_averaged_step_by_step(long_run):
+    folder = long_run(seeds=2, steps=4)
+    path = folder / "seed1/grpo/metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))  # one seed is a step behind
+    run = read_run(folder)
+    assert [stage.name for stage in run.stages] == ["sft", "opsd", "grpo", "opsd_grpo_1", "opsd_grpo_2"]
+    assert [stage.after for stage in run.stages] == ["", "", "", "", "opsd_grpo_1"]
+    stage = run.stages[2]
+    first, second = (
+        [json.loads(line) for line in (folder / seed / "grpo/metrics.jsonl").read_text().splitlines()] for seed in ("seed0", "seed1")
+    )
+    assert [record["step"] for record in stage.metrics] == [1, 2, 3, 4]
+    assert stage.metrics[1]["kl"] == pytest.approx((first[1]["kl"] + second[1]["kl"]) / 2)
+    assert stage.metrics[3]["kl"] == first[3]["kl"]
+    assert {rollout.seed for rollout in stage.rollouts} == {"seed0", "seed1"} and len(stage.rollouts) == 8
+    assert list(stage.seeds) == ["seed0", "seed1"]
+
+
+def test_the_exam_of_the_judge_is_the_runs_own_or_that_of_the_built_in_judge(fake_run):
+    folder = fake_run(steps=2)
+    assert read_run(folder).judge_exam["judge"] == "lexical" and read_run(folder).judge_exam["pays"]["an empty plan"]["reward"] == 0.0
+    (folder / "judge_exam.json").write_text('{"judge": "mine:judge", "pays": {}}')
+    assert read_run(folder).judge_exam == {"judge": "mine:judge", "pays": {}}
+    (folder / "judge_exam.json").unlink()
+    info = json.loads((folder / "run.json").read_text())
+    for judge in ("mine:judge", {"kind": "lexical", "alpha": 1.0}):
+        (folder / "run.json").write_text(json.dumps(info | {"judge": judge}))
+        assert read_run(folder).judge_exam == {}

@@ -92,3 +92,17 @@ def test_table_file_and_text(tmp_path):
 def test_nothing_to_compare(tmp_path):
     with pytest.raises(InputError, match=r"no answers in eval/\*\.jsonl"):
         comparison_table(tmp_path)
+
+
+def test_means_of_each_seed_by_hand(tmp_path):
+    write_answers(tmp_path, "base", {"a": [0.1, 0.3], "b": [0.2, 0.2]})
+    write_answers(tmp_path, "grpo", {"a": [0.5, 0.9], "b": [0.3, None]})
+    assert "seeds" not in comparison_table(tmp_path)[0]
+    for path in (tmp_path / "eval").glob("*.jsonl"):  # one sample of each seed
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(record | {"seed": f"seed{record['sample']}"}) + "\n" for record in records))
+    base, grpo = comparison_table(tmp_path)
+    assert base["seeds"]["seed1"] == {"reward": pytest.approx(0.25), "difference": pytest.approx(0.0)}
+    assert grpo["seeds"]["seed0"] == {"reward": pytest.approx(0.4), "difference": pytest.approx(0.25)}
+    assert grpo["seeds"]["seed1"] == {"reward": pytest.approx(0.9), "difference": pytest.approx(0.6)}  # b is not scored
+    assert grpo["reward"]["mean"] == pytest.approx((0.7 + 0.3) / 2)
