@@ -12,6 +12,7 @@ from papergym.data_pipeline.build import build, source_digest
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
 from papergym.environment import read_environments
 from papergym.errors import InputError
+from papergym.files import atomic_write
 
 EXAMPLES = Path(__file__).parents[2] / "examples/papers"
 ROD, LABELS = EXAMPLES / "rod-silo", EXAMPLES / "rare-label-errors"
@@ -146,3 +147,12 @@ def test_a_broken_sidecar_names_file_and_key(tmp_path):
     assert read_sidecar(paper)["date"] == "2023-06-27"
     (paper / "paper.toml").unlink()
     assert read_sidecar(paper) == {}
+
+
+def test_a_second_build_into_the_same_file_is_refused_before_it_reads_a_paper(tmp_path, monkeypatch):
+    monkeypatch.setattr("papergym.data_pipeline.build.build_one", lambda *arguments, **options: pytest.fail("it began"))
+    with (
+        atomic_write(tmp_path / "out.jsonl"),
+        pytest.raises(InputError, match=r"out\.jsonl: another process is writing this file"),
+    ):
+        run([ROD], tmp_path / "out.jsonl")

@@ -121,3 +121,18 @@ def test_unscored_and_unanswered_are_counted_and_left_out():
     assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)
     assert summary["tokens"]["mean"] == pytest.approx((10 + 30) / 2)
     assert (summary["environments"], summary["truncated"], summary["unscored"], summary["unanswered"]) == (2, 0.25, 1, 1)
+
+
+def test_a_second_evaluation_of_the_same_row_is_refused_and_a_finished_one_loads_no_model(parts, environments, tmp_path):
+    class Meddling(Counting):
+        def generate(self, prompts, params):
+            with pytest.raises(InputError, match="row: another process is writing this evaluation"):
+                run(parts, environments, tmp_path / "row")
+            return super().generate(prompts, params)
+
+    first = run(parts, environments, tmp_path / "row", Meddling(parts[0]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["row.json", "row.jsonl"]
+
+    options = {"out": tmp_path / "row", "model": "tiny", "judge_spec": "lexical", "samples": 2, "sampling": SAMPLING, "batch_size": 1}
+    again = evaluate(lambda: pytest.fail("nothing is left to answer"), parts[1], environments, parts[2], **options)
+    assert orjson.dumps(again) == orjson.dumps(first)
