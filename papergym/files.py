@@ -95,6 +95,8 @@ def exclusive(path: str | Path, message: str) -> Iterator[IO[bytes]]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InputError(message) from error
+            except OSError as error:  # as of some network file systems
+                raise InputError(f"{path}: can't be locked ({error.strerror}); write to a file system that has locks") from error
             # Its holder may have renamed or removed the file between our opening it and locking it.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 yield file

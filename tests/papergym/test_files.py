@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -29,6 +30,15 @@ def test_a_second_writer_is_refused_and_what_a_kill_left_is_written_over(tmp_pat
     with atomic_write(path) as file:
         file.write(b"second")
     assert path.read_bytes() == b"second" and os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("papergym.files.fcntl.flock", flock)
+    with pytest.raises(InputError, match=r"a\.json.* can't be locked \(No locks available\); write to"), atomic_write(tmp_path / "a.json"):
+        pass
 
 
 def test_a_directory_is_the_old_or_the_new_one(tmp_path):
