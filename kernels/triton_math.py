@@ -1,7 +1,7 @@
-"""Device functions that the Triton kernels share: logarithms that keep small differences, and sums over one row in lanes.
+"""Device functions that the Triton kernels share: logarithms that keep small differences, and a row's sums lane by lane.
 
-A tile of one row is laid out [STEPS, LANES]: contiguous columns along LANES, so that every lane belongs to one thread, and a
-reduction over STEPS needs no communication. A row's sums therefore run lane by lane, and meet once, after its last tile.
+A row is read in tiles of LANES columns. Each lane keeps its own running maximum and sums, which no other thread needs: the lanes meet
+once, after the last tile, and not once a tile.
 """
 
 import triton
@@ -46,16 +46,10 @@ def difference(first, second, first_log, second_log):
 
 
 @triton.jit
-def columns_of_tile(start, STEPS: tl.constexpr, LANES: tl.constexpr):
-    """Column numbers [STEPS, LANES] of the tile that begins at a column."""
-    return start + tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-
-
-@triton.jit
 def add_tile(maximum, total, logits, scale):
-    """Running maximum and Σ e^(scale · (logit − maximum)) of every lane [LANES], after one more tile [STEPS, LANES]."""
-    larger = tl.maximum(maximum, tl.max(logits, 0))
-    return larger, total * tl.exp((maximum - larger) * scale) + tl.sum(tl.exp((logits - larger[None, :]) * scale), 0)
+    """Running maximum and Σ e^(scale · (logit − maximum)) of every lane, after one more tile; all [LANES]."""
+    larger = tl.maximum(maximum, logits)
+    return larger, total * tl.exp((maximum - larger) * scale) + tl.exp((logits - larger) * scale)
 
 
 @triton.jit

@@ -30,23 +30,16 @@ def check_runnable(hidden: torch.Tensor, operands: tuple[torch.Tensor, ...]) -> 
         require(tensor.dtype != torch.float64, f"backend 'triton' computes in fp32, but {shape(tensor)} is float64: use backend 'torch'")
 
 
-def gemm_launch(dtype: torch.dtype, capability: tuple[int, int] | None, accumulators: int = 1) -> dict[str, int]:
-    """Tile, warps and pipeline stages for products of a dtype: within a chip's shared memory for a block, and free of spills.
+def gemm_launch(dtype: torch.dtype, device: str, accumulators: int = 1) -> dict[str, int]:
+    """Tile, warps and pipeline stages for products of a dtype: free of spills and within 99 KB of shared memory on every chip.
 
-    capability: of the GPU, None for the interpreter, where few large operations are fastest. accumulators: tiles of logits alive at once.
+    device: "cpu" is the interpreter, where few large operations are fastest. accumulators: tiles of logits alive at once.
     """
-    if capability is None:
+    if device == "cpu":
         return {"BM": 32, "BV": 512, "BK": 128, "num_warps": 4, "num_stages": 1}
     if dtype == torch.float32:  # exact products: no tensor cores
         return {"BM": 64 // accumulators, "BV": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
-    if capability[0] in (9, 10):
-        return {"BM": 128 // accumulators, "BV": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
-    return {"BM": 128 // accumulators, "BV": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
-
-
-def capability_of(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Compute capability of the tensor's GPU, None on a CPU."""
-    return torch.cuda.get_device_capability(tensor.device) if tensor.is_cuda else None
+    return {"BM": 128 // accumulators, "BV": 128, "BK": 64, "num_warps": 8, "num_stages": 4}
 
 
 def product_dtype(*operands: torch.Tensor) -> torch.dtype:
@@ -173,7 +166,7 @@ def vocabulary_parts(rows: int, vocabulary: int, launch: dict[str, int]) -> tupl
 def measure_rows(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, scale: float) -> SoftmaxStatistics:
     """Statistics of softmax(scale · hidden [n, H] · head [V, H]ᵀ), n > 0, with one pass over the head a block of rows."""
     rows, vocabulary, dtype = hidden.shape[0], head.shape[0], product_dtype(hidden, head)
-    launch = gemm_launch(dtype, capability_of(hidden))
+    launch = gemm_launch(dtype, hidden.device.type)
     grid, part = vocabulary_parts(rows, vocabulary, launch)
     partial = torch.empty(4, grid[1], rows, dtype=torch.float32, device=hidden.device)
     softmax_statistics[grid](

@@ -13,7 +13,6 @@ import triton.language as tl
 from papergym.kernels.linear_jsd import JsdOptions
 from papergym.kernels.triton_math import LOWEST, difference
 from papergym.kernels.triton_tiles import (
-    capability_of,
     gemm_launch,
     logits_tile,
     measure_rows,
@@ -152,7 +151,7 @@ def online_jsd(
     teacher = measure_rows(teacher_hidden, teacher_head, nothing, scale)
 
     kinds = [product_dtype(student_hidden, student_head), product_dtype(teacher_hidden, teacher_head)]
-    launch = gemm_launch(product_dtype(*operands), capability_of(student_hidden), accumulators=2)
+    launch = gemm_launch(product_dtype(*operands), student_hidden.device.type, accumulators=2)
     grid, part = vocabulary_parts(count, vocabulary, launch)
     partial = torch.empty(PARTIALS, grid[1], count, dtype=torch.float32, device=student_hidden.device)
     divergence_online[grid](

@@ -8,7 +8,7 @@ end finds the tiles it just left in the L2 cache.
 import triton
 import triton.language as tl
 
-from papergym.kernels.triton_math import LOWEST, add_tile, columns_of_tile, difference, merge_lanes
+from papergym.kernels.triton_math import LOWEST, add_tile, difference, merge_lanes
 
 # Rows of `statistics` [STATISTICS, n] fp32.
 DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_DERIVATIVE = map(
@@ -19,8 +19,8 @@ STATISTICS = 8
 TOP1_AGREE, CLIPPED = map(tl.constexpr, range(2))
 COUNTS = 2
 
-# 16 warps and one 4-column load a thread: 2048 lanes. Four steps keep 64 bytes a thread and side in flight.
-ROW_LAUNCH = {"STEPS": 4, "LANES": 2048, "num_warps": 16}
+# 8 columns a thread: 16 bytes of a bf16 gradient, and few enough registers for two rows on one processor at a time.
+ROW_LAUNCH = {"LANES": 2048, "num_warps": 8}
 TILE_LAUNCH = {"COLUMNS": 1024, "num_warps": 4}
 
 
@@ -42,7 +42,6 @@ def divergence_rows(
     BALANCE: tl.constexpr,
     CLIP: tl.constexpr,
     GRADIENT: tl.constexpr,
-    STEPS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Fills the statistics and counts of R rows; if GRADIENT, writes dD/d(raw logit) of the student."""
@@ -50,12 +49,12 @@ def divergence_rows(
     student += row.to(tl.int64) * logit_stride
     teacher += row.to(tl.int64) * logit_stride
     gradient += row.to(tl.int64) * gradient_stride
-    tiles = tl.cdiv(vocabulary, STEPS * LANES)
+    tiles = tl.cdiv(vocabulary, LANES)
 
     student_max, teacher_max = tl.full([LANES], LOWEST, tl.float32), tl.full([LANES], LOWEST, tl.float32)
     student_sum, teacher_sum = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
     for tile in range(tiles):
-        columns = columns_of_tile(tile * STEPS * LANES, STEPS, LANES)
+        columns = tile * LANES + tl.arange(0, LANES)
         inside = columns < vocabulary
         student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
         teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
@@ -68,7 +67,7 @@ def divergence_rows(
     entropy, teacher_entropy = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
     clipped, first = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32) + vocabulary
     for step in range(tiles):
-        columns = columns_of_tile((tiles - 1 - step) * STEPS * LANES, STEPS, LANES)
+        columns = (tiles - 1 - step) * LANES + tl.arange(0, LANES)
         inside = columns < vocabulary
         student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
         teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
@@ -80,15 +79,15 @@ def divergence_rows(
             cut = value > clip
             value = tl.where(cut, clip, value)
             derivative = tl.where(cut, 0.0, derivative)
-            clipped += tl.sum(cut.to(tl.int32), 0)
+            clipped += cut.to(tl.int32)
         elif BALANCE != 0:
             value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
-        divergence += tl.sum(value, 0)
-        derivatives += tl.sum(derivative, 0)
-        probabilities += tl.sum(student_probs, 0)
-        entropy -= tl.sum(student_probs * tl.maximum(student_logprobs, -1e4), 0)  # 0 · −inf counts 0
-        teacher_entropy -= tl.sum(teacher_probs * tl.maximum(teacher_logprobs, -1e4), 0)
-        first = tl.minimum(first, tl.min(tl.where(teacher_logits == teacher_top, columns, vocabulary), 0))
+        divergence += value
+        derivatives += derivative
+        probabilities += student_probs
+        entropy -= student_probs * tl.maximum(student_logprobs, -1e4)  # 0 · −inf counts 0
+        teacher_entropy -= teacher_probs * tl.maximum(teacher_logprobs, -1e4)
+        first = tl.minimum(first, tl.where(teacher_logits == teacher_top, columns, vocabulary))
 
     # Over Σ q, so that the gradient sums to 0 in spite of rounding: where all g_j / q_j nearly agree, all of it hangs on that.
     mean_derivative = tl.sum(derivatives, 0) / tl.sum(probabilities, 0)
@@ -107,7 +106,7 @@ def divergence_rows(
 
     if GRADIENT:
         for tile in range(tiles):
-            columns = columns_of_tile(tile * STEPS * LANES, STEPS, LANES)
+            columns = tile * LANES + tl.arange(0, LANES)
             inside = columns < vocabulary
             student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
             teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))

@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from papergym.kernels.gemm import add_product
 from papergym.kernels.linear_logprob import LogprobOutput
 from papergym.kernels.projection import exact_products
-from papergym.kernels.triton_tiles import capability_of, check_runnable, gemm_launch, logits_tile, measure_rows, product_dtype
+from papergym.kernels.triton_tiles import check_runnable, gemm_launch, logits_tile, measure_rows, product_dtype
 
 WORKSPACE_BYTES = 256 << 20  # of one chunk's gradient in backward (128 columns are always taken)
 LEAST_COLUMNS = 128
@@ -63,7 +63,7 @@ class _LinearLogprob(torch.autograd.Function):
 def _add_gradients(hidden, head, targets, statistics, weights, ctx, hidden_gradient, head_gradient) -> None:
     """Both gradients, each unless None, chunk by chunk of columns."""
     rows, vocabulary, dtype = hidden.shape[0], head.shape[0], product_dtype(hidden, head)
-    launch = gemm_launch(dtype, capability_of(hidden))
+    launch = gemm_launch(dtype, hidden.device.type)
     step = max(LEAST_COLUMNS, ctx.workspace_bytes // (rows * dtype.itemsize) // LEAST_COLUMNS * LEAST_COLUMNS)
     workspace = torch.empty(rows * min(step, vocabulary), dtype=dtype, device=hidden.device)
     for start in range(0, vocabulary, step):
