@@ -1,6 +1,7 @@
 """Divergence between teacher and student next-token distributions, straight from hidden states and language-model heads.
 
 The head's GEMM, both log-softmaxes, the divergence and its gradient are one operation, so the logits [N, V] never exist as a whole.
+Variants: a vocabulary sharded over ranks (`.parallel`), the k likeliest tokens alone (`.topk`).
 Legend: N token positions (rows), H student width, Ht teacher width, V vocabulary.
 """
 

@@ -44,7 +44,7 @@ class Divergence:
     def triton_twin(self) -> Any:
         """The @triton.jit twin. Raises InputError if there is none."""
         if self.twin is None:
-            name = f"{self.entries.__module__}:{self.entries.__name__}"
+            name = f"{self.entries.__module__}:{getattr(self.entries, '__name__', self.entries)}"
             raise InputError(f"divergence {name!r} has no Triton twin: give it one (Divergence.twin) or use backend 'torch'")
         return resolve("Triton twin", self.twin, {})
 

@@ -37,7 +37,8 @@ def vocab_parallel_linear_jsd(
 ) -> JsdOutput:
     """fused_linear_jsd where rank r of the group holds rows [v, H] of the student's head and the same rows [v, Ht] of the teacher's.
 
-    Hidden states, mask and options must be the same on every rank, and the upstream weights of the divergence too. The shards follow
+    Hidden states, mask, options and whether the hidden states require a gradient must be the same on every rank, and so must the
+    upstream weights of the divergence. The shards follow
     each other in the order of the ranks, may differ in height, and hold no padding rows. Every rank gets the whole result and
     the whole hidden gradient; a shard that requires a gradient gets its own rows of it. Raises InputError, a ValueError, for what one
     rank can see; an error on one rank leaves the others waiting for it.
