@@ -3,12 +3,11 @@
 from collections import Counter
 from importlib.resources import files
 
-import numpy
 import orjson
 import pytest
 
 from papergym.judge.exam.__main__ import as_markdown, examine
-from papergym.judge.exam.agreement import agreement, kappa
+from papergym.judge.exam.agreement import agreement
 from papergym.judge.exam.attacks import ATTACKS
 from papergym.judge.exam.labels import load_labels
 from papergym.judge.scoring import Scored, open_judge
@@ -20,14 +19,6 @@ LABELS = load_labels()
 @pytest.fixture(scope="module")
 def result():
     return orjson.loads(orjson.dumps({"judge": "lexical", **examine(open_judge("lexical"), LABELS)}))
-
-
-def test_kappa_by_hand():
-    """20 met and said, 5 said only, 10 met only, 15 neither: observed 0.7, expected 0.6·0.5 + 0.4·0.5 = 0.5."""
-    assert kappa(numpy.array([20, 5, 10, 15])) == pytest.approx(0.4)
-    assert kappa(numpy.array([0, 5, 5, 0])) == pytest.approx(-1)
-    assert kappa(numpy.array([7, 0, 0, 3])) == pytest.approx(1)
-    assert numpy.isnan(kappa(numpy.array([0, 0, 0, 9])))
 
 
 def test_agreement_by_hand():
@@ -43,8 +34,14 @@ def test_agreement_by_hand():
     }
     assert figures["agreement"]["value"] == 0.6 and figures["precision"]["value"] == figures["recall"]["value"] == 0.667
     assert figures["agreement"]["low"] == 0.0 and figures["agreement"]["high"] == 1.0  # only plan b drawn; only a and c drawn
+    assert figures["kappa"]["value"] == 0.167  # observed 0.6, expected 0.6·0.6 + 0.4·0.4
     nothing = agreement([False, False], [False, False], ["a", "b"])
     assert nothing["agreement"]["value"] == 1.0 and nothing["precision"]["value"] is nothing["recall"]["value"] is None
+    assert nothing["kappa"]["value"] is None and agreement([], [], [])["pairs"] == 0
+    swapped = agreement([True, True, False], [True, False, True], list("abc"))
+    assert (swapped["met"], swapped["said"], swapped["precision"]["value"], swapped["recall"]["value"]) == (2, 2, 0.5, 0.5)
+    one_sided = agreement([True, True, False], [True, False, False], list("abc"))
+    assert (one_sided["precision"]["value"], one_sided["recall"]["value"]) == (1.0, 0.5)
 
 
 def test_intervals_narrow_with_more_plans():

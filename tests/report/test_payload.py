@@ -145,8 +145,8 @@ def test_each_seeds_curve_stands_beside_their_mean():
 
 
 def test_a_long_run_stays_small(long_run):
-    run = read_run(long_run(seeds=3, steps=200))
-    payload = build_payload(run, 2_000_000)
-    assert len(encode(payload)) <= 2_000_000
+    run = read_run(long_run(seeds=3, steps=60))
+    payload = build_payload(run, 500_000)
+    assert len(encode(payload)) <= 500_000 and payload["kept"]["rollouts"][0] < payload["kept"]["rollouts"][1]
     kept = {(rollout["source"], rollout["seed"]) for rollout in payload["rollouts"]}
     assert {seed for _, seed in kept} == {"seed0", "seed1", "seed2"} and len({stage for stage, _ in kept}) == 5
