@@ -167,5 +167,21 @@ def demo(papers: Path, run_dir: Path, config: Path | None, overrides: tuple[str,
         run_demo(papers, run_dir, config or Path("configs/demo.toml"), overrides + more)
 
 
+@main.group()
+def bench() -> None:
+    """Measure what the kernels cost."""
+
+
+@bench.command("compile")
+@click.option("--chip", "chips", multiple=True, type=int, default=(80, 86, 89, 90, 120), show_default=True, help="compute capability")
+@click.option("--only", default="", help="kernels whose name contains this")
+@click.option("--out", type=PATH, default=None, help="JSON lines")
+def bench_compile(chips: tuple[int, ...], only: str, out: Path | None) -> None:
+    """Compile every Triton kernel for named chips and show registers, spills, shared memory and matrix instructions. Needs no GPU."""
+    from papergym.bench.compile import report
+
+    report(list(chips), only, out)
+
+
 if __name__ == "__main__":
     main()
