@@ -11,7 +11,7 @@ from papergym.judge.general import load_general
 from papergym.judge.prompts import Grading
 from papergym.judge.scoring import Scored, Verdict, combine
 from papergym.judge.ways import WAYS
-from papergym.model.generation.chat_models import ChatModel, open_chat_model
+from papergym.model.generation.chat_models import ChatModel, ChatRequest, open_chat_model
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class LlmJudgeConfig:
 
     model: the specification of a chat model. way: see papergym.judge.ways. soft: the reward is made of the chances that the criteria are
     met, not of verdicts. general: a file of general criteria in place of the seven. retries: how often a criterion without a readable
-    verdict is asked for again. thinking_tokens: room for a thinking block before the JSON. seed: sent along; other seeds are other runs.
+    verdict is asked for again. reason_length: characters of a reason, where the server enforces the schema. thinking_tokens: room for a
+    thinking block before the JSON. seed: sent along; other seeds are other runs.
     """
 
     model: dict[str, Any]
@@ -30,15 +31,16 @@ class LlmJudgeConfig:
     general: str | None = None
     retries: int = 2
     temperature: float = 0.0
+    reason_length: int = 300
     thinking_tokens: int = 0
     seed: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"llm judge, alpha {self.alpha}: a number from 0 to 1 is needed")
-        for name in ("retries", "temperature", "thinking_tokens"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"llm judge, {name} {getattr(self, name)}: a number from 0 is needed")
+        for name, least in (("retries", 0), ("temperature", 0), ("thinking_tokens", 0), ("reason_length", 1)):
+            if not getattr(self, name) >= least:
+                raise InputError(f"llm judge, {name} {getattr(self, name)}: a number from {least} is needed")
         if self.way == "logprob" and self.thinking_tokens:
             raise InputError(
                 "llm judge, thinking_tokens: the way 'logprob' reads the first token, so the model can't think; use json or single"
@@ -98,20 +100,19 @@ class LlmJudge:
             asked = [(index, chosen) for index, row in enumerate(chances) for chosen in self._missing(row)]
             if attempt:
                 self.retried += sum(len(chosen) for _, chosen in asked)
-            requests = [
-                replace(
-                    self._way.request(gradings[index], chosen, attempt, self._config.thinking_tokens),
-                    temperature=self._config.temperature,
-                    seed=self._config.seed,
-                )
-                for index, chosen in asked
-            ]
+            requests = [self._request(gradings[index], chosen, attempt) for index, chosen in asked]
             for (index, chosen), reply in zip(asked, self._model.complete(requests) if requests else (), strict=True):
                 for text in reply.texts:
                     for criterion, chance in zip(chosen, self._way.read(text, len(chosen)), strict=True):
                         chances[index][criterion] = chance
         self.unscored += sum(chance is None for row in chances for chance in row)
         return chances
+
+    def _request(self, grading: Grading, chosen: Sequence[int], attempt: int) -> ChatRequest:
+        config = self._config
+        request = self._way.request(grading, chosen, attempt, config.reason_length)
+        thinking = config.thinking_tokens
+        return replace(request, max_tokens=request.max_tokens + thinking, temperature=config.temperature, seed=config.seed)
 
     def _missing(self, row: Sequence[float | None]) -> list[list[int]]:
         """The criteria without a chance yet, as one request asks about them."""

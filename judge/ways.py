@@ -18,7 +18,6 @@ from papergym.judge.verdicts import parse_verdicts
 from papergym.model.generation.chat_models import ChatRequest, ChatText
 
 LEAST_MASS = 0.1  # p(1) + p(0) below which a model did not answer what it was asked
-LONGEST_REASON = 300  # characters, where the server enforces the schema
 _TOKENS_A_VERDICT, _TOKENS_AROUND = 128, 32
 _TOP_LOGPROBS = 20  # the most that servers give
 _MET, _NOT_MET = {"1", "yes", "true"}, {"0", "no", "false"}
@@ -26,7 +25,7 @@ _MET, _NOT_MET = {"1", "yes", "true"}, {"0", "no", "false"}
 
 @dataclass(frozen=True)
 class Way:
-    """together: whether one request asks about all criteria. request(grading, chosen criteria, attempt, tokens for thinking);
+    """together: whether one request asks about all criteria. request(grading, chosen criteria, attempt, characters of a reason);
     read(text, number of criteria): the chance in [0, 1] that each is met, None where the reply doesn't tell."""
 
     together: bool
@@ -34,16 +33,16 @@ class Way:
     read: Callable[[ChatText, int], list[float | None]]
 
 
-def _json_request(grading: Grading, chosen: Sequence[int], attempt: int, thinking_tokens: int) -> ChatRequest:
-    limit = thinking_tokens + _TOKENS_AROUND + _TOKENS_A_VERDICT * len(chosen)
-    return ChatRequest(json_messages(grading, chosen, attempt), limit, schema=verdict_schema(len(chosen)))
+def _json_request(grading: Grading, chosen: Sequence[int], attempt: int, reason_length: int) -> ChatRequest:
+    limit = _TOKENS_AROUND + _TOKENS_A_VERDICT * len(chosen)
+    return ChatRequest(json_messages(grading, chosen, attempt), limit, schema=verdict_schema(len(chosen), reason_length))
 
 
 def _read_json(text: ChatText, count: int) -> list[float | None]:
     return [None if verdict is None else float(verdict) for verdict in parse_verdicts(text.text, count)]
 
 
-def _logprob_request(grading: Grading, chosen: Sequence[int], attempt: int, thinking_tokens: int) -> ChatRequest:
+def _logprob_request(grading: Grading, chosen: Sequence[int], attempt: int, reason_length: int) -> ChatRequest:
     (index,) = chosen
     return ChatRequest(one_character_messages(grading, index, attempt), 1, choices=("0", "1"), top_logprobs=_TOP_LOGPROBS)
 
@@ -58,13 +57,13 @@ def _word(token: str) -> str:
     return token.strip().casefold()
 
 
-def verdict_schema(count: int) -> dict[str, Any]:
+def verdict_schema(count: int, reason_length: int) -> dict[str, Any]:
     """The JSON schema of a reply with `count` verdicts, bounded so that no model can go on for ever."""
     item = {
         "type": "object",
         "properties": {
             "criterion": {"type": "integer", "enum": list(range(1, count + 1))},
-            "reason": {"type": "string", "maxLength": LONGEST_REASON},
+            "reason": {"type": "string", "maxLength": reason_length},
             "verdict": {"type": "integer", "enum": [0, 1]},
         },
         "required": ["criterion", "reason", "verdict"],

@@ -8,7 +8,10 @@ from papergym.model.generation.sampling import Completion, SamplingParams
 from papergym.registry import resolve
 
 # kind: a function that takes the rest of the specification as keywords. Imported on first use.
-ENGINES: dict[str, Any] = {"torch": "papergym.model.generation.torch_engine:open_torch_engine"}
+ENGINES: dict[str, Any] = {
+    "torch": "papergym.model.generation.torch_engine:open_torch_engine",
+    "http": "papergym.model.generation.http_engine:open_http_engine",
+}
 
 
 class Engine(Protocol):

@@ -104,7 +104,7 @@ def test_the_three_ways_send_what_they_say(open_it, scripted_server):
     assert set(limits[2:12]) == {(160, None)} and set(limits[12:]) == {(1, 20)}
     schema = scripted_server.requests[0]["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["verdicts"]["minItems"] == len(criteria_of(scripted_server.requests[0]))
-    assert list(verdict_schema(2)["properties"]["verdicts"]["items"]["properties"]) == ["criterion", "reason", "verdict"]
+    assert list(verdict_schema(2, 40)["properties"]["verdicts"]["items"]["properties"]) == ["criterion", "reason", "verdict"]
 
 
 def test_all_requests_about_a_plan_share_what_comes_before_the_criterion(open_it, scripted_server):
