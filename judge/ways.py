@@ -58,19 +58,16 @@ def _word(token: str) -> str:
 
 
 def verdict_schema(count: int, reason_length: int) -> dict[str, Any]:
-    """The JSON schema of a reply with `count` verdicts, bounded so that no model can go on for ever."""
-    item = {
-        "type": "object",
-        "properties": {
-            "criterion": {"type": "integer", "enum": list(range(1, count + 1))},
-            "reason": {"type": "string", "maxLength": reason_length},
-            "verdict": {"type": "integer", "enum": [0, 1]},
-        },
-        "required": ["criterion", "reason", "verdict"],
-        "additionalProperties": False,
-    }
-    verdicts = {"type": "array", "items": item, "minItems": count, "maxItems": count}
-    return {"type": "object", "properties": {"verdicts": verdicts}, "required": ["verdicts"], "additionalProperties": False}
+    """The JSON schema of a reply with `count` verdicts: {"reason_1": "…", "1": 0, "reason_2": …}.
+
+    Every criterion has keys of its own, in order, so that no model can skip one or name one twice; and reasons are bounded, so that none
+    can go on for ever. Servers of every kind enforce as much as this.
+    """
+    reason, verdict = {"type": "string", "maxLength": reason_length}, {"type": "integer", "enum": [0, 1]}
+    properties: dict[str, Any] = {}
+    for number in range(1, count + 1):
+        properties |= {f"reason_{number}": reason, str(number): verdict}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 WAYS = {

@@ -12,7 +12,7 @@ from papergym.files import read_jsonl
 
 def verdicts_of(body):
     """Verdicts as long as the schema asks for, which depend on the whole prompt and on the seed."""
-    count = body["response_format"]["json_schema"]["schema"]["properties"]["verdicts"]["minItems"]
+    count = len(body["response_format"]["json_schema"]["schema"]["required"]) // 2
     prompt = body["messages"][1]["content"]
     bits = sum(prompt.encode()) + len(prompt) + 3 * (body.get("seed") or 0) * (body["model"] == "restless")
     return json.dumps({"verdicts": [{"criterion": n + 1, "reason": "r", "verdict": bits >> n & 1} for n in range(count)]})

@@ -42,8 +42,7 @@ def holds(criterion, plan):
 
 
 def reply_with(verdicts):
-    entries = [{"criterion": number, "reason": "so", "verdict": verdict} for number, verdict in verdicts]
-    return json.dumps({"verdicts": entries})
+    return json.dumps({key: value for number, verdict in verdicts for key, value in ((f"reason_{number}", "so"), (str(number), verdict))})
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def open_it(scripted_server, grade):
     scripted_server.answer = grade
 
     def open_with(model=None, **options):
-        server = {"kind": "http", "url": scripted_server.url, "model": "m", "timeout": 1.0, "backoff": 0.001, "attempts": 4}
+        server = {"kind": "http", "url": scripted_server.url, "model": "m", "timeout": 30.0, "backoff": 0.001, "attempts": 4}
         return open_judge({"kind": "llm", "model": server | (model or {}), **options})
 
     return open_with
@@ -103,8 +102,8 @@ def test_the_three_ways_send_what_they_say(open_it, scripted_server):
     assert sorted(limits[:2]) == [(32 + 128 * 3, None), (32 + 128 * 7, None)]
     assert set(limits[2:12]) == {(160, None)} and set(limits[12:]) == {(1, 20)}
     schema = scripted_server.requests[0]["response_format"]["json_schema"]["schema"]
-    assert schema["properties"]["verdicts"]["minItems"] == len(criteria_of(scripted_server.requests[0]))
-    assert list(verdict_schema(2, 40)["properties"]["verdicts"]["items"]["properties"]) == ["criterion", "reason", "verdict"]
+    assert len(schema["required"]) == 2 * len(criteria_of(scripted_server.requests[0]))
+    assert verdict_schema(2, 40)["required"] == ["reason_1", "1", "reason_2", "2"]
 
 
 def test_all_requests_about_a_plan_share_what_comes_before_the_criterion(open_it, scripted_server):
@@ -121,9 +120,26 @@ def test_a_misbehaving_server_changes_no_verdict(open_it, scripted_server, grade
     calm = open_it(way=way).score(items)
     problems = [problem for name, problem in scripted_server.problems.items() if name != "hang" or way == "json"]
     scripted_server.misbehave_first(problems, grade)
-    judge = open_it(way=way, model={"attempts": len(problems) + 3})
+    judge = open_it(way=way, model={"attempts": 30, "timeout": 1.0 if way == "json" else 30.0})
     assert judge.score(items) == calm and judge.retried == judge.unscored == 0
     assert [scored.specialised for scored in calm] == [expected(plan) for _, plan in items]
+
+
+def test_replies_in_the_other_forms_are_read(open_it, scripted_server, grade):
+    def listed(body):
+        return json.dumps(
+            {
+                "verdicts": [
+                    {"criterion": number, "reason": "so", "verdict": holds(criterion, plan_in(body))}
+                    for number, criterion in enumerate(criteria_of(body), 1)
+                ]
+            }
+        )
+
+    calm = open_it().score([(ENVIRONMENT, PLAN)])
+    scripted_server.answer = listed
+    judge = open_it()
+    assert judge.score([(ENVIRONMENT, PLAN)]) == calm and judge.retried == 0
 
 
 UNREADABLE = {

@@ -16,7 +16,7 @@ def open_model(scripted_server):
     """open_model(**options): a chat model on the scripted server that loses little time over failures."""
 
     def open_it(**options):
-        patience = {"timeout": 0.5, "backoff": 0.01, "attempts": 4}
+        patience = {"timeout": 30.0, "backoff": 0.01, "attempts": 4}
         return open_chat_model({"kind": "http", "url": scripted_server.url, "model": "m", **patience, **options})
 
     return open_it
@@ -71,19 +71,25 @@ def test_what_other_servers_would_refuse_is_left_out(scripted_server, open_model
 @pytest.mark.parametrize("problem", ["busy", "broken", "hang", "cut", "junk", "truncated", "wrong shape", "nothing", "no choices"])
 def test_replies_are_the_same_whatever_went_wrong_before(scripted_server, open_model, problem):
     scripted_server.misbehave_first([scripted_server.problems[problem]] * 2, echo)
-    model = open_model()
+    model = open_model(timeout=1.0, attempts=20) if problem == "hang" else open_model()
     replies = model.complete([ask(f"{number}") for number in range(5)])
     assert [reply.texts[0].text for reply in replies] == [f"re: {number}" for number in range(5)]
-    assert len(scripted_server.requests) == 15 and model.client.failed_attempts == 10
+    failed = model.client.failed_attempts
+    assert failed >= 10 if problem == "hang" else failed == 10  # on a busy machine an answer may come too late as well
+    assert len(scripted_server.requests) == 5 + failed
     assert model.usage.requests == 5 and model.usage.prompt_tokens == 50 and model.usage.completion_tokens == 10
 
 
 def test_a_server_that_stays_broken_stops_the_run(scripted_server, open_model):
-    for name, words in (("broken", "status 500: Internal Server Error"), ("hang", "within 0.5 s"), ("junk", "Bad gateway")):
+    for name, words, timeout in (
+        ("broken", "status 500: Internal Server Error", 30.0),
+        ("hang", "within 0.5 s", 0.5),
+        ("junk", "Bad gateway", 30.0),
+    ):
         scripted_server.requests.clear()
         scripted_server.answer = lambda body, problem=scripted_server.problems[name]: problem
         with pytest.raises(InputError, match=f"no usable reply in 4 attempts, the last one: .*{words}"):
-            open_model().complete([ask("Q")])
+            open_model(timeout=timeout).complete([ask("Q")])
         assert len(scripted_server.requests) == 4
 
 
