@@ -3,7 +3,8 @@
 function judgeExam(exam) {
   const figure = (value) =>
     missing(value.value) ? "–" : interval({ mean: value.value, low: value.low, high: value.high }, (number) => fixed(number, 2));
-  const agreementRows = Object.entries(exam.agreement).map(([name, strict]) =>
+  const sets = Object.entries(exam.agreement).filter(([name]) => !name.endsWith(", held back") || name.startsWith("all"));
+  const agreementRows = sets.map(([name, strict]) =>
     el(
       "tr",
       {},
@@ -32,7 +33,7 @@ function judgeExam(exam) {
       {},
       el("th", { scope: "row" }, name),
       cell(fixed(paid.reward), "right"),
-      cell(missing(paid.reward) ? "" : bar(paid.reward), "plot"),
+      cell(missing(paid.reward) ? "" : bar(paid.reward), "plot minor"),
       cell(percent(paid.met), "right"),
     ),
   );
@@ -54,7 +55,7 @@ function judgeExam(exam) {
     fold(
       "What it pays for",
       [
-        table(["Plan", right("Reward"), plot(most.axis), right("Criteria met")], payRows, { label: "What the judge pays for" }),
+        table(["Plan", right("Reward"), { ...plot(most.axis), class: "plot minor" }, right("Criteria met")], payRows, { label: "What the judge pays for" }),
         el(
           "p",
           { class: "caption" },
