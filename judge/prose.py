@@ -43,7 +43,7 @@ def _misplaced(sentence: str) -> tuple[int, int]:
 
 @cache
 def _rules() -> dict[str, frozenset[str]]:
-    rules = {}
+    rules: dict[str, frozenset[str]] = {}
     for line in files("papergym.judge.words").joinpath("follow.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             words, _, never = line.partition(":")
