@@ -26,6 +26,7 @@ from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
 from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least, within
 from papergym.training.data import PromptStream, encode_prompts
+from papergym.training.distributed import gathered
 from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import pack, pad_rows, predicting_hidden
 from papergym.training.rollouts import Rollout, rollout_metrics, sample_rollouts
@@ -86,7 +87,7 @@ class Opsd:
 
     def collect(self, step: int, phases: Phases) -> Batch:
         config = self._config
-        with phases("sample"):
+        with phases("sample"), gathered(self._policy.model):
             rollouts = sample_rollouts(
                 self._engine,
                 self._policy.tokenizer,
@@ -96,6 +97,7 @@ class Opsd:
                 config.sampling,
                 n=config.opsd.samples_per_prompt,
                 seed=derive_seed(config.run.seed, step, 1),
+                ranks=self._policy.ranks,
             )
         return Batch(rollouts, rollout_metrics(rollouts), [rollout.record() for rollout in rollouts])
 

@@ -4,17 +4,27 @@ Shapes: B batch, T tokens, H hidden_size, V vocab_size, Hq query heads, Hkv key 
 """
 
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from papergym.errors import InputError
 from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate
 from papergym.model.config import ModelConfig
 from papergym.model.mlp import feed_forward
+
+# What "selective" checkpointing keeps.
+_PRODUCTS = [
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+]
 
 
 class Cache(Protocol):
@@ -87,13 +97,14 @@ class Decoder(nn.Module):
 class CausalLM(nn.Module):
     """A decoder with a language-model head that the caller applies, so that [B, T, V] logits need never exist.
 
-    Set `activation_checkpointing` to recompute each layer in the backward pass instead of keeping its activations.
+    `activation_checkpointing` says what the backward pass recomputes instead of keeping it: "none"; "selective", all of a layer but its
+    matrix products and attention; "full", the whole layer.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.activation_checkpointing = False
+        self.activation_checkpointing = "none"
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -144,13 +155,19 @@ class CausalLM(nn.Module):
             )
         else:
             cos, sin = (torch.cat([table[:length] for length in lengths]) for table in (cos, sin))  # [T, D]
-        recompute = self.activation_checkpointing and cache is None and torch.is_grad_enabled()
+        recompute = self.activation_checkpointing if cache is None and torch.is_grad_enabled() else "none"
+        options: dict[str, Any] = {"context_fn": _keep_products} if recompute == "selective" else {}
         for layer in self.model.layers:
-            if recompute:
-                hidden = checkpoint(layer, hidden, cos, sin, attend, use_reentrant=False)
-            else:
+            if recompute == "none":
                 hidden = layer(hidden, cos, sin, attend)
+            else:
+                hidden = checkpoint(layer, hidden, cos, sin, attend, use_reentrant=False, **options)
         return self.model.norm(hidden)
+
+
+def _keep_products() -> tuple[Any, Any]:
+    """The pair of contexts, for the forward pass and for computing it again, that `checkpoint` asks for."""
+    return create_selective_checkpoint_contexts(_PRODUCTS)
 
 
 def _packed_lengths(input_ids: Tensor, cu_seqlens: Tensor) -> list[int]:

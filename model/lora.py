@@ -5,7 +5,7 @@ in the base's dtype.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,9 +187,12 @@ def merged_state_dict(model: CausalLM, names: Collection[str] | None = None) -> 
     return {name: adapters[name].merged_weight().detach() if name in adapters else tensor for name, tensor in chosen.items()}
 
 
-def save_adapter(model: CausalLM, directory: str | Path) -> None:
-    """Writes adapter_config.json and adapter_model.safetensors (fp32) as PEFT and vLLM read them."""
-    directory, state = Path(directory), adapter_state_dict(model)
+def save_adapter(model: CausalLM, directory: str | Path, state: Mapping[str, Tensor] | None = None) -> None:
+    """Writes adapter_config.json and adapter_model.safetensors (fp32) as PEFT and vLLM read them.
+
+    state: the values to write, by parameter name, in place of the model's own: those of a sharded model are in parts.
+    """
+    directory, state = Path(directory), adapter_state_dict(model) if state is None else state
     config = next(module.config for _, module in _adapters(model))
     write_safetensors(directory / ADAPTER_FILES[1], {_PREFIX + name: tensor for name, tensor in state.items()})
     write_json(
@@ -220,7 +223,7 @@ def load_adapter(model: CausalLM, directory: str | Path) -> CausalLM:
     isn't supported, or the tensor and the shapes that belong to another model.
     """
     directory = Path(directory)
-    config = _read_peft_config(directory / ADAPTER_FILES[0])
+    config = read_adapter_config(directory)
     file = directory / ADAPTER_FILES[1]
     if not file.is_file():
         raise InputError(f"{directory}: no adapter_model.safetensors in it; adapters in other formats are not read")
@@ -253,7 +256,9 @@ def _targets(model: CausalLM, config: LoraConfig) -> list[tuple[str, nn.Linear]]
     return [(name, module) for name, module in linears if name.rpartition(".")[2] in config.target_modules]
 
 
-def _read_peft_config(file: Path) -> LoraConfig:
+def read_adapter_config(directory: str | Path) -> LoraConfig:
+    """The configuration of an adapter in PEFT's layout. Raises InputError naming the file and the option that is not supported."""
+    file = Path(directory) / ADAPTER_FILES[0]
     if not file.is_file():
         raise InputError(f"{file.parent}: no {file.name} in it, so it is not an adapter in PEFT's layout")
     options = read_json(file)

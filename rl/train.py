@@ -32,6 +32,7 @@ from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
 from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least
 from papergym.training.data import PromptStream, encode_prompts
+from papergym.training.distributed import gathered
 from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import Packed, pack, pad_rows, predicting_hidden
 from papergym.training.rollouts import Rollout, rollout_metrics, sample_rollouts
@@ -113,8 +114,8 @@ class Grpo:
         )
 
     def collect(self, step: int, phases: Phases) -> Batch:
-        config = self._config
-        with phases("sample"):
+        config, ranks = self._config, self._policy.ranks
+        with phases("sample"), gathered(self._policy.model):
             rollouts = sample_rollouts(
                 self._engine,
                 self._policy.tokenizer,
@@ -124,9 +125,11 @@ class Grpo:
                 config.sampling,
                 n=config.grpo.group_size,
                 seed=derive_seed(config.run.seed, step, 1),
+                ranks=ranks,
             )
         with phases("score"):
-            scores = score_all(self._judge, [(rollout.environment, plan_of(rollout.response)) for rollout in rollouts])
+            items = [(rollout.environment, plan_of(rollout.response)) for rollout in rollouts]
+            scores = ranks.gather(score_all(self._judge, items[ranks.share(len(items))]))
         rewards = torch.tensor([torch.nan if score.reward is None else score.reward for score in scores], dtype=torch.float64)
         advantages = group_advantages(rewards, config.grpo.group_size, config.grpo.advantage)
         samples = [GradedRollout(rollout, advantage) for rollout, advantage in zip(rollouts, advantages.tolist(), strict=True)]
@@ -181,16 +184,18 @@ def reference_policy(name: str, model: Any) -> Callable[[], AbstractContextManag
 
 @contextmanager
 def adapter_values(model: Any, values: Sequence[Tensor]) -> Iterator[None]:
-    """Puts other values into the adapter's parameters and the trained ones back on exit."""
+    """Copies other values into the adapter's parameters and the trained ones back on exit."""
     parameters = lora_parameters(model)
-    trained = [parameter.data for parameter in parameters]
+    trained = [parameter.detach().clone() for parameter in parameters]
     try:
-        for parameter, value in zip(parameters, values, strict=True):
-            parameter.data = value
+        with torch.no_grad():
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.copy_(value)
         yield
     finally:
-        for parameter, value in zip(parameters, trained, strict=True):
-            parameter.data = value
+        with torch.no_grad():
+            for parameter, value in zip(parameters, trained, strict=True):
+                parameter.copy_(value)
 
 
 def reward_metrics(rewards: Tensor, group_size: int) -> dict[str, float]:

@@ -61,10 +61,17 @@ def torchrun(tmp_path: Path) -> Callable[..., str]:
         script = tmp_path / "ranks.py"
         script.write_text(code)
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(script)]
+        command += [str(value) for value in arguments]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command + [str(value) for value in arguments], env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, env=environment, **pipes) as process:
+            try:
+                printed, _ = process.communicate(timeout=600)
+            except BaseException:
+                process.terminate()  # it ends its ranks, which a kill would leave behind
+                raise
+        assert process.returncode == status, printed
+        return printed
 
     return launch
 

@@ -22,7 +22,8 @@ class SamplingParams:
 
     n: completions a prompt. temperature: divides the logits; 0 takes the likeliest token. top_k: keep the k likeliest tokens, 0 keeps all.
     top_p: of those, keep the smallest set with at least this probability. max_tokens: length limit of a completion, stop token included.
-    seed: same seed, same completions; None draws one.
+    seed: same seed, same completions; None draws one. first_prompt: the number of the first prompt within a larger batch, of which these
+    prompts are a part: they then get what they would get there.
     """
 
     n: int = 1
@@ -31,6 +32,7 @@ class SamplingParams:
     top_k: int = 0
     max_tokens: int = 1024
     seed: int | None = None
+    first_prompt: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():  # numpy's numbers are numbers, but JSON can't hold them
@@ -42,6 +44,7 @@ class SamplingParams:
         self._check("top_k", _is_int(self.top_k) and self.top_k >= 0, "an integer from 1, or 0 to keep all tokens,")
         self._check("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "an integer from 1")
         self._check("seed", self.seed is None or (_is_int(self.seed) and self.seed >= 0), "an integer from 0, or none,")
+        self._check("first_prompt", _is_int(self.first_prompt) and self.first_prompt >= 0, "an integer from 0")
 
     def _check(self, name: str, valid: bool, needed: str) -> None:
         if not valid:

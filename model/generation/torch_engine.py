@@ -96,7 +96,7 @@ class _Group:
     def __init__(self, index: int, prompt: Sequence[int], params: SamplingParams, seed: int, context: int) -> None:
         self.prompt = prompt
         self.limit = min(params.max_tokens, context - len(prompt))
-        self.samples = [_Sample(uniform_stream(seed, index, sample)) for sample in range(params.n)]
+        self.samples = [_Sample(uniform_stream(seed, params.first_prompt + index, sample)) for sample in range(params.n)]
 
 
 class _Batch:

@@ -33,7 +33,8 @@ class ModelTable:
     adapter: str | None = None
     dtype: Literal["bfloat16", "float32"] = "bfloat16"  # of the frozen base; LoRA weights are always float32
     device: str = "cpu"
-    checkpoint_activations: bool = False  # recompute each block in backward: less memory, a third more FLOP
+    # What backward recomputes: nothing; all but the matrix products and attention; every layer whole, for a third more FLOP.
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,17 @@ class OptimTable:
             within(self, "optim", name, 0.0, 0.9999999)
 
 
+@dataclass(frozen=True)
+class DistributedTable:
+    """Choices that several ranks share, see docs/training.md; one process has no use for them."""
+
+    cpu_offload: bool = False  # weights and optimizer state in host memory, gathered to the GPU layer by layer
+    timeout: float = 1800.0  # seconds that a rank waits for the others before it ends the job
+
+    def __post_init__(self) -> None:
+        above_zero(self, "distributed", "timeout")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """What every trainer's configuration holds."""
@@ -98,6 +110,7 @@ class TrainingConfig:
     data: DataTable
     lora: LoraConfig | None = None  # of a fresh adapter, LoraConfig() by default; must agree with model.adapter where both are given
     optim: OptimTable = field(default_factory=OptimTable)
+    distributed: DistributedTable = field(default_factory=DistributedTable)
 
 
 def within(table: object, prefix: str, name: str, low: float, high: float = float("inf")) -> None:

@@ -1,13 +1,14 @@
 """Training over several ranks: FSDP2 shards the model, each rank works on its share of a step's batch, and the first one writes the files.
 
-Launched as one process there is no process group: a `Ranks()` of one answers every question itself, and the model is an ordinary module.
+Launched as one process there is no process group: `ONE` answers every question itself, and the model is an ordinary module.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ import torch.distributed as dist
 
 from papergym.errors import InputError
 from papergym.model.decoder import CausalLM
+from papergym.training.packing import S, micro_batches
 
 T = TypeVar("T")
 
@@ -25,6 +27,8 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
+    group: Any = None  # for Python objects and numbers on the host
+    timeout: timedelta = timedelta(0)
 
     @property
     def first(self) -> bool:
@@ -39,16 +43,18 @@ class Ranks:
         """The items of all ranks, in the order of the ranks."""
         if self.size == 1:
             return items
+        self.meet()
         parts: list[list[T]] = [[]] * self.size
-        dist.all_gather_object(parts, items)
+        dist.all_gather_object(parts, items, group=self.group)
         return [item for part in parts for item in part]
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
         """Sums over the ranks, in fp64. Every rank gives the same names in the same order."""
         if self.size == 1:
             return dict(values)
+        self.meet()
         sums = torch.tensor(list(values.values()), dtype=torch.float64)
-        dist.all_reduce(sums)
+        dist.all_reduce(sums, group=self.group)
         return dict(zip(values, sums.tolist(), strict=True))
 
     def on_first(self, function: Callable[[], T]) -> T:
@@ -61,30 +67,41 @@ class Ranks:
                 outcome[0] = function()
             except Exception as error:
                 outcome[1] = error
-        dist.broadcast_object_list(outcome)
+        self.meet()
+        dist.broadcast_object_list(outcome, group=self.group)
         if outcome[1] is not None:
             raise outcome[1]
         return outcome[0]
 
+    def meet(self) -> None:
+        """Waits for all ranks. Raises RuntimeError naming those that have not come within the timeout."""
+        if self.size > 1:
+            dist.monitored_barrier(self.group, timeout=self.timeout, wait_all_ranks=True)
+
+
+ONE = Ranks()
+
 
 @contextmanager
 def process_group(device: str, timeout: float) -> Iterator[Ranks]:
-    """Joins the ranks that torchrun started; without torchrun, or with one process, there is nothing to join.
+    """Joins the ranks that torchrun started, for the block unless they are joined already; one process has nothing to join.
 
     device: "cpu", or "cuda" for the GPU of each rank's own number. timeout: seconds that a rank waits for the others in one call.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Ranks()
+        yield ONE
         return
     kind, _, index = device.partition(":")
     if index:
         raise InputError(f"key 'model.device' has the value {device!r}: every rank has a device of its own, so write {kind!r}")
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Python objects, such as rollouts, go through gloo in any case.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo", timeout=timedelta(seconds=timeout))
-    yield Ranks(dist.get_rank(), dist.get_world_size())
-    dist.destroy_process_group()  # not after an error: the others may be waiting for this rank, which only its end tells them
+    wait, joined = timedelta(seconds=timeout), dist.is_initialized()
+    if not joined:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo", timeout=wait)
+    yield Ranks(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=wait), wait)
+    if not joined:
+        dist.destroy_process_group()  # not after an error: the others may be waiting for this rank, which only its end tells them
 
 
 def shard(model: CausalLM, device: str, cpu_offload: bool = False) -> CausalLM:
@@ -148,3 +165,19 @@ def full(tensor: torch.Tensor) -> torch.Tensor:
 def _parts(model: CausalLM) -> list[Any]:
     """The modules that FSDP gathers one at a time, the outermost first; none in an ordinary model."""
     return [module for module in model.modules() if hasattr(module, "unshard")]
+
+
+def shared_out(samples: Sequence[S], tokens: int, ranks: Ranks) -> list[tuple[list[S], float]]:
+    """This rank's micro-batches and their factors, as many as any other rank has, from the samples of all ranks.
+
+    The samples are cut into runs of about equally many tokens, one a rank, and those into micro-batches of at most `tokens`. A rank with
+    fewer than the others gets the shortest sample with factor 0, since every backward pass is a call of all ranks.
+    """
+    sizes = [len(sample.prompt_ids) + len(sample.completion_ids) for sample in samples]
+    runs: list[list[S]] = [[] for _ in range(ranks.size)]
+    for sample, size, end in zip(samples, sizes, accumulate(sizes)):
+        runs[int(ranks.size * (end - size / 2) / sum(sizes))].append(sample)
+    plans = [list(micro_batches(run, tokens)) for run in runs]
+    mine: list[tuple[list[S], float]] = [(batch, 1.0) for batch in plans[ranks.rank]]
+    anchor = samples[sizes.index(min(sizes))]
+    return mine + [([anchor], 0.0)] * (max(map(len, plans)) - len(mine))

@@ -5,11 +5,10 @@ All randomness is a function of (seed, step), so a run resumed from a checkpoint
 
 import hashlib
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from papergym.checkpoint import check_identity, latest_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
+from papergym.checkpoint import SHARDS, check_identity, latest_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
 from papergym.config import to_mapping
 from papergym.errors import InputError
 from papergym.files import append_jsonl, atomic_directory, exclusive, read_json, remove_directory, remove_leftovers, write_json
@@ -28,20 +27,25 @@ from papergym.model.lora import (
     LoraConfig,
     adapter_state_dict,
     apply_lora,
+    initialise_adapters,
     load_adapter,
     lora_config,
     lora_parameters,
+    read_adapter_config,
     save_adapter,
 )
+from papergym.model.tensors import local_rows
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
 from papergym.progress import progress_bar
 from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts
 from papergym.training.config import ModelTable, TrainingConfig
+from papergym.training.distributed import ONE, Ranks, full, process_group, reduce_gradients, shard, shared_out, with_head
 from papergym.training.optim import build_optimizer, learning_rate
-from papergym.training.packing import Trainable, micro_batches
+from papergym.training.packing import Trainable
 from papergym.training.profiling import profiled_steps
+from papergym.training.sharded_checkpoint import restore, save_sharded
 
 CONFIG, CHECKPOINTS, ADAPTER = "config.json", "checkpoints", "adapter"  # in a run directory
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -53,6 +57,7 @@ class Policy:
 
     model: CausalLM
     tokenizer: Tokenizer
+    ranks: Ranks = ONE
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Algorithm(Protocol):
     """What distinguishes one trainer from another."""
 
     def collect(self, step: int, phases: "Phases") -> Batch:
-        """Draws and scores the batch of a step (from 1); every choice follows from the seed and the step."""
+        """Draws and scores the batch of a step (from 1), the same on all ranks; every choice follows from the seed and the step."""
 
     def loss(self, samples: Sequence[Any], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         """This micro-batch's share of the loss, a scalar with gradient, and per-token metrics summed over its tokens."""
@@ -95,32 +100,45 @@ def run_training(config: TrainingConfig, algorithm: Callable[[Any, Policy], Algo
     resume: continue also where the configuration differs in what a checkpoint does not depend on, such as a larger run.steps.
     Raises InputError when run.dir is in use or holds another run; FloatingPointError before a step on a non-finite loss or gradient.
     """
-    directory = Path(config.run.dir)
-    with run_lock(directory):
-        if _is_finished(directory, config, resume):
-            print(f"{directory}: this run is finished; to train again, choose another run.dir or remove it", file=sys.stderr)
+    directory, table = Path(config.run.dir), config.distributed
+    with process_group(config.model.device, table.timeout) as ranks, ExitStack() as held:
+        ranks.on_first(lambda: _hold(held, directory))
+        if ranks.on_first(lambda: _is_finished(directory, config, resume)):
+            if ranks.first:
+                print(f"{directory}: this run is finished; to train again, choose another run.dir or remove it", file=sys.stderr)
             return directory / ADAPTER
-        policy = load_policy(config)
+        policy = load_policy(config, ranks)
         return train(config, policy, algorithm(config, policy), title)
 
 
-def load_policy(config: TrainingConfig) -> Policy:
-    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it."""
+def _hold(held: ExitStack, directory: Path) -> None:
+    held.enter_context(run_lock(directory))
+
+
+def load_policy(config: TrainingConfig, ranks: Ranks = ONE) -> Policy:
+    """Loads the base model, freezes it, and puts a fresh or a stored LoRA adapter on it; over several ranks, sharded."""
     table: ModelTable = config.model
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: this trainer runs in one process, launch it with one")
-    model = load_model(table.path, dtype=DTYPES[table.dtype], device=table.device)
-    model.activation_checkpointing = table.checkpoint_activations
+    adapter = config.lora or LoraConfig()
+    if table.adapter is not None:
+        adapter = read_adapter_config(table.adapter)
+        if config.lora is not None and replace(config.lora, dropout=0.0) != replace(adapter, dropout=0.0):
+            raise InputError(f"{table.adapter}: this adapter is {adapter}, and the [lora] table asks for {config.lora}; leave it out")
+
+    def prepare(model: CausalLM) -> None:
+        shard(apply_lora(model, adapter), table.device, config.distributed.cpu_offload)
+
+    several = ranks.size > 1
+    device = "cpu" if several and config.distributed.cpu_offload else table.device
+    model = load_model(table.path, dtype=DTYPES[table.dtype], device=device, prepare=prepare if several else None)
+    model.activation_checkpointing = table.activation_checkpointing
     torch.manual_seed(derive_seed(config.run.seed, 0))
-    if table.adapter is None:
-        apply_lora(model, config.lora or LoraConfig())
-    else:
+    if table.adapter is not None:
         load_adapter(model, table.adapter)
-        if config.lora is not None and replace(config.lora, dropout=0.0) != replace(lora_config(model), dropout=0.0):
-            raise InputError(
-                f"{table.adapter}: this adapter is {lora_config(model)}, and the [lora] table asks for {config.lora}; leave it out"
-            )
-    return Policy(model, Tokenizer(table.path))
+    elif several:
+        initialise_adapters(model)
+    else:
+        apply_lora(model, adapter)
+    return Policy(model, Tokenizer(table.path), ranks)
 
 
 def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str) -> Path:
@@ -128,28 +146,46 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
 
     Raises FloatingPointError before a step on a non-finite loss or gradient.
     """
-    directory = Path(config.run.dir)
+    directory, ranks = Path(config.run.dir), policy.ranks
     parameters = lora_parameters(policy.model)
     optimizer = build_optimizer(config.optim, parameters)
     done = _restore(directory, config, policy, optimizer)
+    with ExitStack() as stack:
+        record = stack.enter_context(_recorder(directory, config, title, done)) if ranks.first else None
+        for step in range(done + 1, config.run.steps + 1):
+            values, records = _step(step, config, algorithm, policy, optimizer, parameters)
+            if record is not None:
+                record(step, values, records)
+            if step % config.run.checkpoint_every == 0 or step == config.run.steps:
+                _save(directory, step, config, policy, optimizer)
+    adapter = {name: full(tensor) for name, tensor in adapter_state_dict(policy.model).items()}
+    ranks.on_first(lambda: _write_adapter(directory, policy, adapter))
+    return directory / ADAPTER
+
+
+@contextmanager
+def _recorder(directory: Path, config: TrainingConfig, title: str, done: int) -> Iterator[Callable[..., None]]:
+    """Opens the files of a run after `done` steps; yields record(step, metrics, rollouts), for every step that follows."""
     remove_directory(directory / ADAPTER)  # its presence says that the run is finished
     write_json(directory / CONFIG, to_mapping(config))
     metrics, rollouts = MetricsWriter(directory, done), directory / "rollouts.jsonl"
     reopen_steps(rollouts, done)
     with progress_bar(title, config.run.steps) as bar, profiled_steps(directory / "profile", config.run.profile) as step_is_done:
         bar.advance(done)
-        for step in range(done + 1, config.run.steps + 1):
-            values, records = _step(step, config, algorithm, policy, optimizer, parameters)
+
+        def record(step: int, values: Mapping[str, float], records: Sequence[Mapping[str, Any]]) -> None:
             append_jsonl(rollouts, ({"step": step, **record} for record in records))
             metrics.write(step, time.time(), values)
-            if step % config.run.checkpoint_every == 0 or step == config.run.steps:
-                _save(directory, step, config, policy, optimizer)
             step_is_done()
             bar.advance(note=" ".join(f"{name} {values[name]:.3f}" for name in ("divergence", "reward/mean", "loss") if name in values))
+
+        yield record
     metrics.close()
+
+
+def _write_adapter(directory: Path, policy: Policy, state: Mapping[str, Tensor]) -> None:
     with atomic_directory(directory / ADAPTER) as temporary:
-        save_adapter(policy.model, temporary)
-    return directory / ADAPTER
+        save_adapter(policy.model, temporary, state)
 
 
 def _step(
@@ -161,21 +197,25 @@ def _step(
     parameters: list[torch.nn.Parameter],
 ) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
     """One optimizer step; returns its metrics and rollouts."""
-    phases = Phases()
+    phases, model, ranks = Phases(), policy.model, policy.ranks
     with phases("step"):
         batch = algorithm.collect(step, phases)
-        with phases("train"):
+        with phases("train"), with_head(model):
             counts = BatchCounts.of([len(sample.completion_ids) for sample in batch.samples])
-            torch.manual_seed(derive_seed(config.run.seed, step))  # dropout
-            policy.model.train()
+            torch.manual_seed(derive_seed(config.run.seed, step, *([2, ranks.rank] if ranks.rank else [])))  # dropout
+            model.train()
             loss, sums = 0.0, dict[str, float]()
-            for samples in micro_batches(batch.samples, config.data.tokens_per_micro_batch):
+            work = shared_out(batch.samples, config.data.tokens_per_micro_batch, ranks)
+            for number, (samples, factor) in enumerate(work, 1):
+                reduce_gradients(model, now=number == len(work))
                 share, token_sums = algorithm.loss(samples, counts)
+                share = factor * share
                 share.backward()
                 loss += share.item()
                 for name, value in token_sums.items():
-                    sums[name] = sums.get(name, 0.0) + value.item()
-            grad_norm = torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm).item()
+                    sums[name] = sums.get(name, 0.0) + factor * value.item()
+            loss, *totals = ranks.sum({"loss": loss, **sums}).values()
+            grad_norm = full(torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm)).item()
             if not math.isfinite(loss) or not math.isfinite(grad_norm):
                 raise FloatingPointError(f"step {step}: loss {loss}, gradient norm {grad_norm}; stopped before the optimizer step")
             rate = learning_rate(config.optim, step, config.run.steps)
@@ -184,7 +224,7 @@ def _step(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     values = {"loss": loss, "grad_norm": grad_norm, "lr": rate, **batch.metrics}
-    values |= {name: value / max(1, counts.tokens) for name, value in sums.items()}
+    values |= {name: total / max(1, counts.tokens) for name, total in zip(sums, totals, strict=True)}
     values |= {f"time/{name}": seconds for name, seconds in phases.seconds.items()}
     return values, batch.rollouts
 
@@ -220,12 +260,13 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
 def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
     """What a resumed run must share with the run it continues. The number of steps matters only to a decaying learning rate."""
     settings = to_mapping(config)
+    del settings["distributed"]
     for name in ("dir", "checkpoint_every", "keep_checkpoints", "profile", *(["steps"] if config.optim.schedule == "constant" else [])):
         del settings["run"][name]
     settings["lora"] = to_mapping(lora_config(policy.model))
     identity = _flat(settings) | _inputs(config)
     identity["model configuration"] = to_mapping(policy.model.config)
-    identity["model weights"] = _fingerprint(policy.model)
+    identity["model weights"] = _fingerprint(policy.model, policy.ranks)
     return _plain(identity)
 
 
@@ -247,12 +288,17 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fingerprint(model: CausalLM) -> str:
+def _fingerprint(model: CausalLM, ranks: Ranks) -> str:
     """A hash of some numbers of every base weight: enough to tell checkpoints apart without reading gigabytes."""
+    mine = {
+        name: local_rows(weight)[0].detach().flatten()[:16].float().cpu()
+        for name, weight in model.named_parameters()
+        if ".lora_" not in name
+    }
+    parts = ranks.gather([mine])
     digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        if ".lora_" not in name:
-            digest.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
+    for name in mine:
+        digest.update(torch.cat([part[name] for part in parts])[:16].numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -264,21 +310,30 @@ def _plain(value: Any) -> Any:
 
 
 def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-    state = {"adapter": adapter_state_dict(policy.model), "optimizer": optimizer.state_dict()}
-    save_checkpoint(directory / CHECKPOINTS, step, state, _identity(config, policy), keep=config.run.keep_checkpoints)
+    directory, identity, keep = directory / CHECKPOINTS, _identity(config, policy), config.run.keep_checkpoints
+    if policy.ranks.size > 1:
+        save_sharded(directory, step, policy.model, optimizer, identity, keep, policy.ranks)
+    else:
+        state = {"adapter": adapter_state_dict(policy.model), "optimizer": optimizer.state_dict()}
+        save_checkpoint(directory, step, state, identity, keep=keep)
 
 
 def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> int:
     """Puts the newest checkpoint's state back and returns its step; 0 without one. Nothing is changed when it belongs to another run."""
-    path = latest_checkpoint(directory / CHECKPOINTS)
+    ranks = policy.ranks
+    path = ranks.on_first(lambda: latest_checkpoint(directory / CHECKPOINTS))
     if path is None:
         return 0
-    state = load_checkpoint(path, _identity(config, policy))
-    done = int(path.name.removeprefix("step_"))
+    identity, done = _identity(config, policy), int(path.name.removeprefix("step_"))
+    check_identity(path, identity)
     if done > config.run.steps:
         raise InputError(f"{path}: this run is at step {done} already, beyond run.steps = {config.run.steps}")
-    for name, tensor in adapter_state_dict(policy.model).items():
-        tensor.copy_(state["adapter"][name])
-    optimizer.load_state_dict(state["optimizer"])
-    prune_checkpoints(directory / CHECKPOINTS, config.run.keep_checkpoints)
+    if ranks.size > 1 or (path / SHARDS).exists():
+        restore(path, policy.model, optimizer, identity, ranks)
+    else:
+        state = load_checkpoint(path, identity)
+        for name, tensor in adapter_state_dict(policy.model).items():
+            tensor.copy_(state["adapter"][name])
+        optimizer.load_state_dict(state["optimizer"])
+    ranks.on_first(lambda: prune_checkpoints(directory / CHECKPOINTS, config.run.keep_checkpoints))
     return done

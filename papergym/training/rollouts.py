@@ -9,6 +9,7 @@ from papergym.judge.answer import plan_of
 from papergym.model.generation import Engine, SamplingParams
 from papergym.model.tokenizer import Tokenizer
 from papergym.training.config import SamplingTable
+from papergym.training.distributed import ONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,25 @@ def sample_rollouts(
     table: SamplingTable,
     n: int,
     seed: int,
+    ranks: Ranks = ONE,
 ) -> list[Rollout]:
-    """Draws n completions for each index into environments and prompts, grouped by prompt in that order."""
+    """Draws n completions for each index into environments and prompts, grouped by prompt in that order.
+
+    Each rank draws for its share of the indices, and returns what all of them drew.
+    """
+    share = ranks.share(len(indices))
     params = SamplingParams(
-        n=n, temperature=table.temperature, top_p=table.top_p, top_k=table.top_k, max_tokens=table.max_tokens, seed=seed
+        n=n,
+        temperature=table.temperature,
+        top_p=table.top_p,
+        top_k=table.top_k,
+        max_tokens=table.max_tokens,
+        seed=seed,
+        first_prompt=share.start,
     )
-    groups = engine.generate([list(prompts[index]) for index in indices], params)
-    return [
+    mine = indices[share]
+    groups = engine.generate([list(prompts[index]) for index in mine], params)
+    rollouts = [
         Rollout(
             environment=environments[index],
             index=index,
@@ -62,9 +75,10 @@ def sample_rollouts(
             finish_reason=completion.finish_reason,
             response=tokenizer.decode(completion.token_ids),
         )
-        for index, group in zip(indices, groups, strict=True)
+        for index, group in zip(mine, groups, strict=True)
         for sample, completion in enumerate(group)
     ]
+    return ranks.gather(rollouts)
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from papergym.errors import InputError
@@ -138,13 +139,24 @@ def test_activation_checkpointing_recomputes_and_keeps_the_gradients(tiny_checkp
     model, ids, calls = load_model(tiny_checkpoint("qwen3"), dtype=torch.float32), random_ids(1, 20), []
     model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     gradients = []
-    for recompute in (False, True):
+    for recompute in ("none", "selective", "full"):
         model.activation_checkpointing = recompute
         model.zero_grad()
         model(ids, cu_seqlens=torch.tensor([0, 8, 20])).square().sum().backward()
         gradients.append([weight.grad.clone() for weight in model.model.parameters()])
-    assert len(calls) == 3  # once without, forward and recomputation with
-    assert all(torch.equal(plain, recomputed) for plain, recomputed in zip(*gradients))
+    assert len(calls) == 5  # once without, forward and recomputation with
+    for recomputed in gradients[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients[0], recomputed, strict=True))
+
+
+def test_selective_checkpointing_repeats_no_matrix_product(tiny_checkpoint):
+    model, ids, flops = load_model(tiny_checkpoint("qwen3"), dtype=torch.float32), random_ids(1, 20), {}
+    for recompute in ("none", "selective", "full"):
+        model.activation_checkpointing = recompute
+        with FlopCounterMode(display=False) as counter:
+            model(ids).square().sum().backward()
+        flops[recompute] = counter.get_total_flops()
+    assert flops["none"] == flops["selective"] < flops["full"]
 
 
 def test_trains_after_sampling_in_inference_mode(tiny_checkpoint):
