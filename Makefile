@@ -7,16 +7,19 @@ BIN := .venv/bin
 THREADS := GOMP_SPINCOUNT=10000
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow test-browser lint clean
+.PHONY: demo test test-slow test-browser soak lint clean
 
 demo: .venv/installed
 	$(THREADS) $(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
 
 test: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
+	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not soak and not gpu and not vllm and not browser"
 
 test-slow: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm"
+	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not soak and not gpu and not vllm"
+
+soak: .venv/test-installed
+	$(THREADS) $(BIN)/python -m pytest -q -m "soak and not gpu and not vllm"
 
 test-browser: .venv/test-installed
 	$(BIN)/python -m pytest -q -m browser
