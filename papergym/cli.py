@@ -172,6 +172,34 @@ def bench() -> None:
     """Measure what the kernels cost."""
 
 
+@bench.command("kernels")
+@click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
+@click.option("--rows", multiple=True, type=click.IntRange(1), help="N  [default: 128, 512 on a CPU; 1024, 4096, 8192, 32768 on a GPU]")
+@click.option("--width", "widths", multiple=True, type=click.IntRange(1), help="H  [default: 1024 on a CPU; 2048, 2560, 4096 on a GPU]")
+@click.option("--vocabulary", default=151936, show_default=True, type=click.IntRange(2))
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), help="[default: float32 on a CPU, bfloat16 on a GPU]")
+@click.option("--only", default="", help="implementations whose name contains this")
+@click.option("--minutes", default=9.0, show_default=True, help="what has not begun by then is skipped")
+@click.option("--out", type=PATH, default=None, help="JSON lines; a plot goes beside it")
+def bench_kernels(
+    device: str,
+    rows: tuple[int, ...],
+    widths: tuple[int, ...],
+    vocabulary: int,
+    dtype: str | None,
+    only: str,
+    minutes: float,
+    out: Path | None,
+) -> None:
+    """Check the fused operations against fp64, then time them beside eager PyTorch, torch.compile, Liger-Kernel and TRL."""
+    from papergym.bench.kernels import report
+
+    large = device == "cuda"
+    rows = rows or ((1024, 4096, 8192, 32768) if large else (128, 512))
+    widths = widths or ((2048, 2560, 4096) if large else (1024,))
+    report(device, list(rows), list(widths), vocabulary, dtype or ("bfloat16" if large else "float32"), only, minutes, out)
+
+
 @bench.command("compile")
 @click.option("--chip", "chips", multiple=True, type=int, default=(80, 86, 89, 90, 120), show_default=True, help="compute capability")
 @click.option("--only", default="", help="kernels whose name contains this")

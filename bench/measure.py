@@ -1,0 +1,58 @@
+"""Time and peak memory of one call, on a CPU or a GPU."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WARM_UP = 1
+LEAST_REPEATS, MOST_REPEATS = 3, 20
+SECONDS = 3.0  # of repeats, once there are enough
+
+
+def milliseconds(run: Callable[[], Any], device: str) -> tuple[float, float, float]:
+    """Median, shortest and longest of several calls after a warm-up. On a GPU between events, elsewhere by the clock."""
+    for _ in range(WARM_UP):
+        run()
+    taken: list[float] = []
+    while len(taken) < LEAST_REPEATS or (len(taken) < MOST_REPEATS and sum(taken) < 1e3 * SECONDS):
+        if device == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            taken.append(begin.elapsed_time(end))
+        else:
+            started = time.perf_counter()
+            run()
+            taken.append(1e3 * (time.perf_counter() - started))
+    return statistics.median(taken), min(taken), max(taken)
+
+
+def peak_bytes(run: Callable[[], Any], device: str) -> int:
+    """Most memory in use during a call above what was in use before it: of the allocator on a GPU, of the process elsewhere.
+
+    The process's mark is reset by /proc/self/clear_refs, so it needs Linux.
+    """
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _kib("VmRSS")
+    run()
+    return max(0, _kib("VmHWM") - before) * 1024
+
+
+def _kib(field: str) -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field + ":"))
