@@ -74,7 +74,7 @@ def ballot_request(question: str, plans: Sequence[str], attempt: int, thinking_t
 
 def _schema(labels: str) -> dict[str, Any]:
     if len(labels) == 2:
-        choice = {"better": {"type": "string", "enum": [*labels, TIE]}}
+        choice: dict[str, Any] = {"better": {"type": "string", "enum": [*labels, TIE]}}
     else:
         ranked = {"type": "string", "enum": list(labels)}
         choice = {"ranking": {"type": "array", "items": ranked, "minItems": len(labels), "maxItems": len(labels)}}

@@ -82,7 +82,7 @@ def compare_answers(
     shown_orders = range(min(orders, len(groups[0])))
     judges = [Path(spec).stem for spec in specs]
     breaker = Path(tie_breaker).stem if tie_breaker is not None else None
-    named = dict(zip(judges, specs, strict=True)) | ({breaker: tie_breaker} if breaker is not None else {})
+    named = dict(zip(judges, specs, strict=True)) | ({breaker: tie_breaker} if breaker and tie_breaker else {})
     if len(named) < len(specs) + (breaker is not None):
         raise InputError(f"judges {', '.join(map(str, named))}: each needs a name of its own, that of its file")
     made_of = {

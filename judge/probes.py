@@ -155,7 +155,10 @@ def length_correlation(answers: Sequence[tuple[str, str, float | None]]) -> dict
 def _slope(words: Sequence[int], rewards: Sequence[float | None]) -> float | None:
     """Least squares, in reward for each doubling of the words; None with fewer than two rewards."""
     pairs = [(np.log2(count), reward) for count, reward in zip(words, rewards, strict=True) if reward is not None]
-    return float(np.polyfit(*zip(*pairs, strict=True), 1)[0]) if len(pairs) > 1 else None
+    if len(pairs) < 2:
+        return None
+    x, y = np.array(pairs).T
+    return float(np.polyfit(x, y, 1)[0])
 
 
 def markdown(figures: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def read_rows(paths: Sequence[Path], environments: Mapping[str, Environment]) ->
 def _read_row(path: Path, environments: Mapping[str, Environment]) -> Iterator[Answer]:
     count: dict[str, int] = {}
     for number, record in read_jsonl(path):
-        name = record.get("environment")
+        name: Any = record.get("environment")
         if name not in environments:
             raise InputError(f"{path}, line {number}, environment: {name!r} is not one of the environments that were given")
         text = record.get("plan", record.get("response"))

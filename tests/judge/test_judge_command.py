@@ -138,3 +138,19 @@ def test_responses_without_plans_are_read_behind_their_thoughts(work):
 def test_no_answers_and_judges_of_one_name_are_refused(work):
     assert "no files of answers" in judge(work, "--judge", "lexical", rows=[]).stderr
     assert "named lexical too" in judge(work, "--judge", "lexical", "--judge", "lexical").stderr
+
+
+def test_an_evaluation_with_a_language_model_as_judge(work, scripted_server, tiny_policy):
+    def evaluate(row):
+        options = ["--judge", str(work / "calm.toml"), "--samples", "1", "--max-tokens", "6", "--dtype", "float32", "--no-thinking"]
+        files = ["--environments", str(work / "environments.jsonl"), "--out", str(work / row)]
+        return CliRunner().invoke(main, ["eval", "--model", str(tiny_policy), *files, *options])
+
+    result = evaluate("base_row")
+    assert result.exit_code == 0, result.output
+    records = [record for _, record in read_jsonl(work / "base_row.jsonl")]
+    assert len(records) == 3 and {type(record["reward"]) for record in records} == {float} and len(scripted_server.requests) >= 2
+    scripted_server.answer = lambda body: scripted_server.problems["broken"]
+    result = evaluate("other_row")
+    assert result.exit_code == 2 and result.stderr.strip().splitlines()[-1].startswith("papergym: http://127.0.0.1")
+    assert not (work / "other_row.json").exists()
