@@ -42,6 +42,7 @@ from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts
 from papergym.training.config import ModelTable, TrainingConfig
 from papergym.training.distributed import ONE, Ranks, full, process_group, reduce_gradients, shard, shared_out, with_head
+from papergym.training.guards import save_for_replay, stop_requests
 from papergym.training.optim import build_optimizer, learning_rate
 from papergym.training.packing import Trainable
 from papergym.training.profiling import profiled_steps
@@ -144,21 +145,26 @@ def load_policy(config: TrainingConfig, ranks: Ranks = ONE) -> Policy:
 def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str) -> Path:
     """Runs the steps that run.dir lacks and returns the adapter's directory; the caller holds run_lock.
 
-    Raises FloatingPointError before a step on a non-finite loss or gradient.
+    Raises FloatingPointError before a step on a non-finite loss or gradient; SystemExit(0) after SIGTERM, when the step is done and saved.
     """
     directory, ranks = Path(config.run.dir), policy.ranks
     parameters = lora_parameters(policy.model)
     optimizer = build_optimizer(config.optim, parameters)
     done = _restore(directory, config, policy, optimizer)
-    with ExitStack() as stack:
+    with stop_requests() as stop_requested, ExitStack() as stack:
         record = stack.enter_context(_recorder(directory, config, title, done)) if ranks.first else None
         for step in range(done + 1, config.run.steps + 1):
             values, records = _step(step, config, algorithm, policy, optimizer, parameters)
             if record is not None:
                 record(step, values, records)
-            if step % config.run.checkpoint_every == 0 or step == config.run.steps:
+            stopped = ranks.sum({"stopped": stop_requested()})["stopped"] > 0
+            if stopped or step % config.run.checkpoint_every == 0 or step == config.run.steps:
                 _save(directory, step, config, policy, optimizer)
-    adapter = {name: full(tensor) for name, tensor in adapter_state_dict(policy.model).items()}
+            if stopped and step < config.run.steps:
+                if ranks.first:
+                    print(f"{directory}: told to stop; saved at step {step}, the same command goes on from there", file=sys.stderr)
+                raise SystemExit(0)
+    adapter = _whole_adapter(policy.model)
     ranks.on_first(lambda: _write_adapter(directory, policy, adapter))
     return directory / ADAPTER
 
@@ -181,6 +187,10 @@ def _recorder(directory: Path, config: TrainingConfig, title: str, done: int) ->
 
         yield record
     metrics.close()
+
+
+def _whole_adapter(model: CausalLM) -> dict[str, Tensor]:
+    return {name: full(tensor) for name, tensor in adapter_state_dict(model).items()}
 
 
 def _write_adapter(directory: Path, policy: Policy, state: Mapping[str, Tensor]) -> None:
@@ -217,7 +227,10 @@ def _step(
             loss, *totals = ranks.sum({"loss": loss, **sums}).values()
             grad_norm = full(torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm)).item()
             if not math.isfinite(loss) or not math.isfinite(grad_norm):
-                raise FloatingPointError(f"step {step}: loss {loss}, gradient norm {grad_norm}; stopped before the optimizer step")
+                adapter = _whole_adapter(model)
+                place = ranks.on_first(lambda: save_for_replay(Path(config.run.dir), step, model, adapter, batch.samples))
+                what = f"step {step}: loss {loss}, gradient norm {grad_norm}"
+                raise FloatingPointError(f"{what}; stopped before the optimizer step; the batch and the adapter are in {place}")
             rate = learning_rate(config.optim, step, config.run.steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -1,0 +1,131 @@
+"""Told to stop, a run saves and goes on later; a step that is not finite leaves its batch; a rank that is lost is named."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from papergym.config import from_mapping
+from papergym.environment import write_environments
+from papergym.model.lora import adapter_state_dict
+from papergym.training.loop import load_policy, run_training, train
+from papergym.training.sft import Sft, SftConfig
+
+RUN = '''
+import json, os, signal, sys, time
+from papergym.config import from_mapping
+from papergym.training.loop import run_training
+from papergym.training.sft import Sft, SftConfig
+
+class Disturbed(Sft):
+    """At its second step the second rank is told to stop, dies or hangs; the first step after a restart is the third."""
+    def collect(self, step, phases):
+        if step == 2 and os.environ["RANK"] == "1":
+            if sys.argv[2] == "stops":
+                os.kill(os.getpid(), signal.SIGTERM)
+            elif sys.argv[2] == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif sys.argv[2] == "hangs":
+                time.sleep(600)
+        return super().collect(step, phases)
+
+run_training(from_mapping(SftConfig, json.load(open(sys.argv[1]))), Disturbed, "SFT")
+'''
+
+
+@pytest.fixture
+def values(tmp_path, tiny_policy, environments):
+    write_environments(tmp_path / "train.jsonl", environments)
+    return {
+        "run": {"dir": str(tmp_path / "run"), "steps": 4, "checkpoint_every": 100},
+        "model": {"path": str(tiny_policy), "dtype": "float32"},
+        "data": {"train": str(tmp_path / "train.jsonl"), "prompts_per_step": 2},
+        "lora": {"rank": 4, "alpha": 8},
+        "optim": {"lr": 1e-2},
+    }
+
+
+def elsewhere(values, directory):
+    return values | {"run": values["run"] | {"dir": directory}}
+
+
+class Stopped(Sft):
+    def collect(self, step, phases):
+        if step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return super().collect(step, phases)
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(values, tmp_path, capfd):
+    before = signal.getsignal(signal.SIGTERM)
+    undisturbed = run_training(from_mapping(SftConfig, elsewhere(values, str(tmp_path / "whole"))), Sft, "SFT")
+    config = from_mapping(SftConfig, values)
+    with pytest.raises(SystemExit) as stopped:
+        run_training(config, Stopped, "SFT")
+    assert stopped.value.code == 0 and "saved at step 2" in capfd.readouterr().err
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_00000002"]
+    assert not (tmp_path / "run/adapter").exists() and signal.getsignal(signal.SIGTERM) is before
+    ours, theirs = (load_file(path / "adapter_model.safetensors") for path in (run_training(config, Sft, "SFT"), undisturbed))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_step_that_is_not_finite_leaves_its_batch_and_adapter(values):
+    config = from_mapping(SftConfig, values)
+    policy = load_policy(config)
+    algorithm = Sft(config, policy)
+
+    class Poisoned:
+        collect = algorithm.collect
+
+        def loss(self, samples, counts):
+            self.adapter = {name: tensor.clone() for name, tensor in adapter_state_dict(policy.model).items()}
+            loss, sums = algorithm.loss(samples, counts)
+            self.steps = getattr(self, "steps", 0) + 1
+            return loss * (torch.nan if self.steps == 2 else 1), sums
+
+    poisoned = Poisoned()
+    with pytest.raises(FloatingPointError, match=r"step 2: loss nan.*the batch and the adapter are in .*failed/step_00000002"):
+        train(config, policy, poisoned, "SFT")
+    place = Path(config.run.dir) / "failed/step_00000002"
+    samples = [json.loads(line) for line in (place / "batch.jsonl").read_text().splitlines()]
+    assert [sample["completion_ids"] for sample in samples] == [list(s.completion_ids) for s in algorithm.collect(2, None).samples]
+    stored = load_file(place / "adapter_model.safetensors")
+    assert all(torch.equal(stored[f"base_model.model.{name}"], tensor) for name, tensor in poisoned.adapter.items())
+    assert any(tensor.abs().max() > 0 for name, tensor in stored.items() if "lora_B" in name)
+
+
+@pytest.fixture
+def disturbed(torchrun, values, tmp_path):
+    def launch(how, status, **tables):
+        (tmp_path / "values.json").write_text(json.dumps(values | tables))
+        return torchrun(RUN, tmp_path / "values.json", how, status=status)
+
+    return launch
+
+
+@pytest.mark.slow
+def test_one_rank_is_told_to_stop_and_all_save(disturbed, values, tmp_path):
+    assert "saved at step 2" in disturbed("stops", 0)
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_00000002"]
+    disturbed("goes on", 0)
+    alone = run_training(from_mapping(SftConfig, elsewhere(values, str(tmp_path / "alone"))), Sft, "SFT")
+    ours, theirs = (load_file(path / "adapter_model.safetensors") for path in (tmp_path / "run/adapter", alone))
+    assert max((ours[name] - theirs[name]).abs().max() for name in theirs) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_dead_rank_ends_the_job_and_is_named(disturbed):
+    printed = disturbed("dies", 1)
+    assert "rank      : 1 (local_rank: 1)\n  exitcode  : -9" in printed
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_ends_the_job_and_is_named(disturbed, values):
+    start = time.monotonic()
+    printed = disturbed("hangs", 1, distributed={"timeout": 20})
+    assert "Ranks 1 failed to pass monitoredBarrier in 20000 ms" in printed
+    assert time.monotonic() - start < 200  # not the ten minutes that it hangs
