@@ -120,5 +120,5 @@ def test_every_command_runs(folder):
             done = subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{document.name}:\n{script}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     runs = folder / "runs"
-    assert all((runs / name / "adapter").is_dir() for name in ("trial", "reinforce", *(f"grpo_seed{gpu}" for gpu in range(4))))
+    assert all((runs / name / "adapter").is_dir() for name in ("trial", "reinforce", "my_loss", *(f"grpo_seed{gpu}" for gpu in range(4))))
     assert (runs / "profiled/profile/trace.json.gz").exists() and (runs / "report.html").exists() and (runs / "mine/report.html").exists()
