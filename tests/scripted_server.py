@@ -98,10 +98,11 @@ class ScriptedServer:
                     scripted._at_once += 1
                     scripted.most_at_once = max(scripted.most_at_once, scripted._at_once)
                 try:
-                    self._reply(body, scripted.answer(body))
+                    reply = scripted.answer(body)
                 finally:
-                    with scripted._lock:
+                    with scripted._lock:  # before the reply, on which the next request may follow
                         scripted._at_once -= 1
+                self._reply(body, reply)
 
             def _reply(self, body, reply):
                 if isinstance(reply, str):

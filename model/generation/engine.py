@@ -11,6 +11,7 @@ from papergym.registry import resolve
 ENGINES: dict[str, Any] = {
     "torch": "papergym.model.generation.torch_engine:open_torch_engine",
     "http": "papergym.model.generation.http_engine:open_http_engine",
+    "vllm": "papergym.model.generation.vllm_engine:open_vllm_engine",
 }
 
 

@@ -13,10 +13,10 @@ from papergym.model.generation.http_client import Endpoint, HttpClient, Refusal
 class HttpChatConfig(Endpoint):
     """An API and its dialect.
 
-    model: the name it is served under. dialect: "vllm" adds what only vLLM understands, replies out of a list of choices. schema: how a
-    JSON schema is enforced: "strict" as a schema, "object" as JSON of any shape, "none" by the prompt alone, for servers that can do
-    less. length_field: newer OpenAI models call it max_completion_tokens. extra: fields added to every request, such as
-    chat_template_kwargs = {enable_thinking = false}.
+    model: the name it is served under. dialect: "vllm" adds what only vLLM understands: replies out of a list of choices, and no
+    penalty on repetition by the checkpoint's own settings. schema: how a JSON schema is enforced: "strict" as a schema, "object" as JSON of
+    any shape, "none" by the prompt alone, for servers that can do less. length_field: newer OpenAI models call it max_completion_tokens.
+    extra: fields added to every request, such as chat_template_kwargs = {enable_thinking = false}.
     """
 
     model: str
@@ -62,8 +62,10 @@ class HttpChatModel:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif request.schema is not None and config.schema == "object":
             body["response_format"] = {"type": "json_object"}
-        if request.choices and config.dialect == "vllm":
-            body["structured_outputs"] = {"choice": list(request.choices)}
+        if config.dialect == "vllm":
+            body["repetition_penalty"] = 1.0  # else that of the checkpoint's generation_config.json
+            if request.choices:
+                body["structured_outputs"] = {"choice": list(request.choices)}
         return body | config.extra
 
 

@@ -51,18 +51,20 @@ class HttpEngine:
 
     def _body(self, prompt: Sequence[int], index: int, params: SamplingParams) -> dict[str, Any]:
         seed = {} if params.seed is None else {"seed": derive_seed(params.seed, index)}
-        top_k = {"top_k": params.top_k} if params.top_k else {}
+        # What a request leaves out, a server takes from the checkpoint's generation_config.json.
         return {
             "model": self._config.model,
             "prompt": list(prompt),
             "n": params.n,
             "temperature": params.temperature,
             "top_p": params.top_p,
+            "top_k": params.top_k,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
             "max_tokens": params.max_tokens,
             "logprobs": 0,
             "return_token_ids": True,
             **seed,
-            **top_k,
         }
 
 

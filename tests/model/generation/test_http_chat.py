@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 
 import pytest
@@ -52,6 +53,7 @@ def test_what_is_sent_and_what_comes_back(scripted_server, open_model, monkeypat
             "logprobs": True,
             "top_logprobs": 20,
             "response_format": {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}},
+            "repetition_penalty": 1.0,
             "structured_outputs": {"choice": ["0", "1"]},
             "chat_template_kwargs": {"enable_thinking": False},
         }
@@ -139,11 +141,13 @@ def test_a_wait_beyond_all_patience_stops_the_run(scripted_server, open_model):
 
 
 def test_no_more_requests_at_once_than_allowed(scripted_server, open_model):
-    def slow(body):
-        time.sleep(0.02)
+    three = threading.Barrier(3, timeout=30)
+
+    def together(body):
+        three.wait()
         return echo(body)
 
-    scripted_server.answer = slow
+    scripted_server.answer = together
     replies = open_model(concurrency=3).complete([ask(f"{number}") for number in range(12)])
     assert [reply.texts[0].text for reply in replies] == [f"re: {number}" for number in range(12)]
     assert scripted_server.most_at_once == 3

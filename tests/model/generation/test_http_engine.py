@@ -32,14 +32,16 @@ def test_token_ids_in_and_out(scripted_server, engine):
     assert told == [10]
     sent = sorted(scripted_server.requests, key=lambda body: body["prompt"])
     assert [body["seed"] for body in sent] == [derive_seed(3, 0), derive_seed(3, 1)]
-    rest = {"model": "m", "n": 2, "temperature": 1.0, "top_p": 0.9, "top_k": 20, "max_tokens": 4, "logprobs": 0, "return_token_ids": True}
+    rest = {"model": "m", "n": 2, "temperature": 1.0, "top_p": 0.9, "top_k": 20, "min_p": 0.0, "repetition_penalty": 1.0}
+    rest |= {"max_tokens": 4, "logprobs": 0, "return_token_ids": True}
     assert {key: value for key, value in sent[0].items() if key not in ("seed", "prompt")} == rest
 
 
-def test_without_a_seed_none_is_sent_and_without_top_k_either(scripted_server, engine):
+def test_nothing_is_left_to_the_checkpoints_own_sampling_settings_but_the_seed(scripted_server, engine):
     scripted_server.answer = lambda body: {"choices": [choice(0, [2])]}
     engine.generate([[5]], SamplingParams(max_tokens=4))
-    assert "seed" not in scripted_server.requests[0] and "top_k" not in scripted_server.requests[0]
+    (body,) = scripted_server.requests
+    assert "seed" not in body and (body["top_k"], body["top_p"], body["min_p"], body["repetition_penalty"]) == (0, 1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
