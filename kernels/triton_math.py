@@ -26,7 +26,7 @@ def expm1(x):
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) for x ≥ −½ with a relative error of a few ulp. 2 artanh(x / (2 + x)) by its series for x ≤ 1, where |z| ≤ ⅓."""
+    """log(1 + x) for −½ ≤ x ≤ 1 with a relative error of a few ulp: 2 artanh(z) by its series, z = x / (2 + x), |z| ≤ ⅓."""
     z = x / (2 + x)
     square = z * z
     series = 1 / 13 + square * (1 / 15)
@@ -35,7 +35,22 @@ def log1p(x):
     series = 1 / 7 + square * series
     series = 1 / 5 + square * series
     series = 1 / 3 + square * series
-    return tl.where(x <= 1, 2 * z * (1 + square * series), tl.log(1 + x))
+    return 2 * z * (1 + square * series)
+
+
+@triton.jit
+def log_mixture(gap, weight: tl.constexpr):
+    """log(1 + weight · (e^gap − 1)) for 0 < weight ≤ ½, to a few ulp, with one exponential and no logarithm of an entry.
+
+    Beyond a point it is taken as gap + log weight + log(1 + (1 − weight)/weight · e^−gap): either argument of log1p stays in −½ to 1.
+    """
+    log_weight = tl.log(tl.full([], weight, tl.float32))
+    log_ratio = tl.log(tl.full([], (1 - weight) / weight, tl.float32))
+    far = gap > tl.maximum(log_ratio, 1.0)
+    exponent = tl.where(far, log_ratio - gap, gap)
+    exponential = tl.exp(exponent)
+    near = weight * expm1(exponent)
+    return log1p(tl.where(far, exponential, near)) + tl.where(far, gap + log_weight, 0.0)
 
 
 @triton.jit

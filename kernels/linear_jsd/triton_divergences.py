@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from papergym.kernels.triton_math import expm1, log1p
+from papergym.kernels.triton_math import log_mixture
 
 LARGEST_GAP = tl.constexpr(88.0)  # as in divergences.py
 
@@ -22,11 +22,11 @@ def jsd(student_logprobs, teacher_logprobs, beta: tl.constexpr):
         # The side whose weight is at most ½ is the minor one; see divergences.py for why no mixture is formed.
         if beta < 0.5:
             gap = _gap(teacher_logprobs, student_logprobs)
-            student_term = -log1p(beta * expm1(gap))
+            student_term = -log_mixture(gap, beta)
             teacher_term = gap + student_term
         else:
             gap = _gap(student_logprobs, teacher_logprobs)
-            teacher_term = -log1p((1 - beta) * expm1(gap))
+            teacher_term = -log_mixture(gap, 1 - beta)
             student_term = gap + teacher_term
         derivative = (1 - beta) * student * student_term
         value = beta * teacher * teacher_term + derivative
