@@ -210,6 +210,7 @@ def _step(
     phases, model, ranks = Phases(), policy.model, policy.ranks
     with phases("step"):
         batch = algorithm.collect(step, phases)
+        ranks.meet()  # a rank that does not come is named here; in FSDP's calls it would not be
         with phases("train"), with_head(model):
             counts = BatchCounts.of([len(sample.completion_ids) for sample in batch.samples])
             torch.manual_seed(derive_seed(config.run.seed, step, *([2, ranks.rank] if ranks.rank else [])))  # dropout

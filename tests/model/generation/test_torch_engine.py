@@ -87,6 +87,9 @@ def test_a_sample_depends_on_seed_prompt_and_index_only(tiny_checkpoint) -> None
     alone = tokens(TorchEngine(model).generate(prompts, dataclasses.replace(params, n=1)))
     assert alone == [group[:1] for group in ids]
     assert tokens(TorchEngine(model).generate(prompts[:2], params)) == ids[:2]
+    # The last prompts alone are the last of six when their number is said.
+    assert tokens(TorchEngine(model).generate(prompts[4:], dataclasses.replace(params, first_prompt=4))) == ids[4:]
+    assert TorchEngine(model).generate([], params) == []
     assert tokens(TorchEngine(model).generate(prompts, dataclasses.replace(params, seed=12))) != ids
     unseeded = [TorchEngine(model).generate(prompts[:1], SamplingParams(n=2, max_tokens=80)) for _ in range(2)]
     assert tokens(unseeded[0]) != tokens(unseeded[1])
