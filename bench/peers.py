@@ -17,6 +17,7 @@ from papergym.kernels.projection import exact_products
 
 CHUNK = 1024  # rows of Liger's chunked losses, its default
 WORKSPACE_BYTES = 512 << 20
+OTHER_VALUE = ("Liger GRPO",)  # same gradient, but another loss: at ratio 1 it is constant
 
 
 def plain_jsd(student: torch.Tensor, head: torch.Tensor, teacher: torch.Tensor, beta: float) -> torch.Tensor:
