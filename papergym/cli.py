@@ -153,9 +153,7 @@ def report(run: Path) -> None:
 @click.option("--run", "run_dir", type=PATH, default=Path("runs/demo"), show_default=True, help="where everything is written")
 @click.option("--config", type=PATH, default=None, help="the recipe  [default: configs/demo.toml, or configs/demo_long.toml with --long]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. grpo.run.steps=40")
-@click.option(
-    "--long", is_flag=True, help="all papers; five rows at equal numbers of steps, three seeds: two to three hours on two cores"
-)
+@click.option("--long", is_flag=True, help="all papers; five rows at equal numbers of steps, three seeds: two to three hours on two cores")
 @click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
 def demo(papers: Path, run_dir: Path, config: Path | None, overrides: tuple[str, ...], long: bool, more: tuple[str, ...]) -> None:
     """Run the whole path on a small model: papers, environments, OPSD, GRPO, evaluation, report. Run again to go on where it stopped."""
