@@ -14,7 +14,7 @@ from papergym.bench.tiny import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = "make|papergym|python|torchrun|pip|source|tensorboard|git|bash|for|[A-Z_]+=[^ ]+"
+PROGRAMS = "make|papergym|pytest|python|torchrun|pip|source|tensorboard|git|bash|for|[A-Z_]+=[^ ]+"
 COMMAND = re.compile(rf"^(?:{PROGRAMS}) ", re.MULTILINE)
 NAMED_FILE = re.compile(r"^# ([\w/]+\.(?:py|toml))\n")
 
@@ -43,6 +43,7 @@ RECIPES = {  # lines of configs/*.toml
     r"^warmup_steps = .*": "warmup_steps = 0",
 }
 BY_CI = {"make test"}  # commands that .ci/run itself is made of
+OF_OWN_TESTS = {"pytest tests/kernels", "papergym bench"}  # minutes each: tests/bench and tests/kernels run them on small sizes
 
 
 def blocks(document: Path) -> list[tuple[str, str]]:
@@ -113,7 +114,7 @@ def test_every_command_runs(folder):
         for name, text in files(document):
             (folder / name).write_text(text, encoding="utf-8")
         for block in commands(document):
-            lines = [line for line in block.splitlines() if not any(line.startswith(command) for command in BY_CI)]
+            lines = [line for line in block.splitlines() if not any(line.startswith(command) for command in BY_CI | OF_OWN_TESTS)]
             script = "\n".join(lines)
             for printed, run in SUBSTITUTIONS.items():
                 script = script.replace(printed, run)

@@ -218,7 +218,7 @@ def test_open_engine(tiny_checkpoint) -> None:
     assert open_engine({"kind": "torch", "path": str(path), "dtype": "float32"}).generate(prompts, greedy) == expected
     assert open_engine(f"torch:{path}").model.head_weight.dtype == torch.bfloat16
     for spec, message in [
-        ("vllm:x", "unknown engine 'vllm': use one of torch"),
+        ("sglang:x", "unknown engine 'sglang': use one of http, torch, vllm"),
         ("torch", "KIND:PATH"),
         ({"path": "x"}, "'kind' is needed"),
         ({"kind": "torch"}, "'path' is needed"),
