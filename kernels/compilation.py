@@ -20,12 +20,13 @@ from triton.compiler import ASTSource
 
 from papergym.kernels.linear_jsd.triton_divergences import jsd
 from papergym.kernels.linear_jsd.triton_online import divergence_online
-from papergym.kernels.linear_jsd.triton_rows import ROW_LAUNCH, TILE_LAUNCH, divergence_rows, gradient_tile
+from papergym.kernels.linear_jsd.triton_rows import TILE_LAUNCH, divergence_rows, gradient_tile, row_launch
 from papergym.kernels.linear_logprob.triton import logit_gradient
 from papergym.kernels.triton_tiles import gemm_launch, softmax_statistics
 
 REGISTERS = 65536  # of one processor, on every chip below
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64"}
+OPTIONS = ("num_warps", "num_stages", "maxnreg")  # of a launch; the rest of it are the kernel's constants
 MATRIX_INSTRUCTIONS = ("HMMA", "HGMMA")  # HGMMA is what wgmma becomes
 
 
@@ -81,7 +82,7 @@ def variants(vocabulary: int = 151936, width: int = 2048) -> Iterator[Variant]:
             "gradient_stride": vocabulary * (2 if dtype == bf16 else 1),
         }
         name = f"divergence_rows β={beta}{' clip' if clip else ''} {'no gradient' if dtype is None else str(dtype).removeprefix('torch.')}"
-        yield Variant(name, divergence_rows, rows | strides | form, ROW_LAUNCH)
+        yield Variant(name, divergence_rows, rows | strides | form, row_launch(dtype or fp32))
     tile = {"gradient": bf16, "weights": fp32, "width": 4096, "BETA": 0.5, "CLIP": False}
     yield Variant("gradient_tile β=0.5 bfloat16", gradient_tile, rows | tile, TILE_LAUNCH)
 
@@ -117,7 +118,7 @@ def compile_variant(variant: Variant, capability: int) -> dict[str, Any]:
     warps over the chip's), matrix instructions by name, and the number of all instructions.
     """
     signature, constants, attributes = {}, {}, {}
-    values = variant.arguments | {name: value for name, value in variant.launch.items() if not name.startswith("num_")}
+    values = variant.arguments | {name: value for name, value in variant.launch.items() if name not in OPTIONS}
     for index, parameter in enumerate(variant.kernel.params):
         value, name = values[parameter.name], parameter.name
         if parameter.is_constexpr or (isinstance(value, int) and value == 1):  # Triton makes a constant of an integer 1
@@ -128,7 +129,7 @@ def compile_variant(variant: Variant, capability: int) -> dict[str, Any]:
             signature[name] = "fp32" if isinstance(value, float) else "i32"
         if isinstance(value, torch.dtype) or (signature[name] == "i32" and value % 16 == 0):
             attributes[(index,)] = [["tt.divisibility", 16]]
-    options = {name: value for name, value in variant.launch.items() if name.startswith("num_")}
+    options = {name: value for name, value in variant.launch.items() if name in OPTIONS}
     source = ASTSource(variant.kernel, signature, constants, attributes)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     usage, opcodes = _disassemble(compiled.asm["cubin"])

@@ -38,8 +38,8 @@ def gemm_launch(dtype: torch.dtype, device: str, accumulators: int = 1) -> dict[
     if device == "cpu":
         return {"BM": 32, "BV": 512, "BK": 128, "num_warps": 4, "num_stages": 1}
     if dtype == torch.float32:  # exact products: no tensor cores
-        return {"BM": 64 // accumulators, "BV": 64, "BK": 32, "num_warps": 4, "num_stages": 2}
-    return {"BM": 128 // accumulators, "BV": 128, "BK": 64, "num_warps": 8, "num_stages": 4}
+        return {"BM": 64 // accumulators, "BV": 64 // accumulators, "BK": 32, "num_warps": 4, "num_stages": 2, "maxnreg": 255}
+    return {"BM": 128 // accumulators, "BV": 128 // accumulators, "BK": 64, "num_warps": 8, "num_stages": 4}
 
 
 def product_dtype(*operands: torch.Tensor) -> torch.dtype:

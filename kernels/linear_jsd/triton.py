@@ -19,7 +19,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from papergym.kernels.gemm import SPLITS, add_product, contract, project
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.linear_jsd.triton_online import online_jsd
-from papergym.kernels.linear_jsd.triton_rows import COUNTS, ROW_LAUNCH, STATISTICS, TILE_LAUNCH, divergence_rows, gradient_tile
+from papergym.kernels.linear_jsd.triton_rows import COUNTS, STATISTICS, TILE_LAUNCH, divergence_rows, gradient_tile, row_launch
 from papergym.kernels.projection import exact_products, same_matrix
 from papergym.kernels.triton_tiles import check_runnable, product_dtype
 
@@ -151,7 +151,7 @@ def _row_pass(
             BALANCE=balance,
             GRADIENT=gradient is not None,
             **_constants(options, twin),
-            **ROW_LAUNCH,
+            **row_launch(slopes.dtype),
         )
         if gradient is not None:
             contract(slopes, head, out=gradient[chunk])

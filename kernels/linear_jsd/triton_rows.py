@@ -5,6 +5,7 @@ log-sum-exps, backwards for the divergence and its normalisation, forwards again
 end finds the tiles it just left in the L2 cache.
 """
 
+import torch
 import triton
 import triton.language as tl
 
@@ -19,9 +20,16 @@ STATISTICS = 8
 TOP1_AGREE, CLIPPED = map(tl.constexpr, range(2))
 COUNTS = 2
 
-# 8 columns a thread: 16 bytes of a bf16 gradient, and few enough registers for two rows on one processor at a time.
-ROW_LAUNCH = {"LANES": 2048, "num_warps": 8}
+WARPS, THREADS = 8, 256  # of a row
 TILE_LAUNCH = {"COLUMNS": 1024, "num_warps": 4}
+
+
+def row_launch(gradient: torch.dtype) -> dict[str, int]:
+    """16 bytes of the gradient a thread and tile; registers for two rows on one processor at a time, three in fp32.
+
+    The limit is there to be named: left to itself, the compiler spills a few registers on some chips to stay below one of its own.
+    """
+    return {"LANES": THREADS * 16 // gradient.itemsize, "num_warps": WARPS, "maxnreg": 128 if gradient.itemsize == 2 else 80}
 
 
 @triton.jit

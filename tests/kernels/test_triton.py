@@ -11,7 +11,7 @@ from papergym.kernels import triton_tiles
 from papergym.kernels.linear_jsd import divergences, fused_linear_jsd
 from papergym.kernels.linear_jsd import triton as backend
 from papergym.kernels.linear_jsd.triton_divergences import jsd as jsd_twin
-from papergym.kernels.linear_jsd.triton_rows import COUNTS, ROW_LAUNCH, STATISTICS, divergence_rows
+from papergym.kernels.linear_jsd.triton_rows import COUNTS, STATISTICS, divergence_rows, row_launch
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.kernels.linear_logprob.triton import linear_logprob
 
@@ -34,7 +34,7 @@ def close(one, other, bar=1e-5):
 
 @pytest.mark.parametrize(("beta", "clip"), [(0.0, None), (0.3, None), (0.5, 1e-3), (1.0, None)])
 def test_many_tiles_a_row_and_many_chunks_give_what_torch_gives(beta, clip, monkeypatch):
-    monkeypatch.setitem(ROW_LAUNCH, "LANES", 64)
+    monkeypatch.setattr(backend, "row_launch", lambda dtype: {"LANES": 64, "num_warps": 2})
     monkeypatch.setattr(backend, "BACKWARD_ROWS", 2)
     student, head, teacher, weights = inputs()
     teacher_head = head.detach() * 1.05
@@ -67,27 +67,25 @@ def test_without_gradients_and_workspace_nothing_changes(beta, clip):
     assert torch.equal(ours.clipped, expected.clipped)
 
 
-def row_pass(logits, gradient, rows, stride):
+def row_pass(logits, gradient, rows, stride, lanes=None):
     """divergence_rows on logits [2, rows, V] that lie `stride` apart; returns its statistics."""
+    launch = row_launch(gradient.dtype) | ({} if lanes is None else {"LANES": lanes})
     vocabulary = logits.shape[2]
     statistics = torch.empty(STATISTICS, rows, device=DEVICE)
     counts = torch.empty(COUNTS, rows, dtype=torch.int64, device=DEVICE)
     options = {"ENTRIES": jsd_twin, "BETA": 0.5, "BALANCE": 0.0, "CLIP": False, "GRADIENT": True}
     strides = stride, gradient.stride(0)
-    divergence_rows[(rows,)](
-        logits[0], logits[1], gradient, statistics, counts, rows, vocabulary, *strides, 1.0, 0.0, **options, **ROW_LAUNCH
-    )
+    divergence_rows[(rows,)](logits[0], logits[1], gradient, statistics, counts, rows, vocabulary, *strides, 1.0, 0.0, **options, **launch)
     return statistics
 
 
-def test_a_bf16_gradient_is_packed_over_its_own_logits(monkeypatch):
-    monkeypatch.setitem(ROW_LAUNCH, "LANES", 64 if DEVICE == "cpu" else 2048)
-    vocabulary = 901 if DEVICE == "cpu" else 100_001
+def test_a_bf16_gradient_is_packed_over_its_own_logits():
+    vocabulary, lanes = (901, 64) if DEVICE == "cpu" else (100_001, 2048)
     logits = torch.randn(2, 3, vocabulary, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     exact = torch.empty(3, vocabulary, device=DEVICE)
-    expected = row_pass(logits, exact, 3, vocabulary)
+    expected = row_pass(logits, exact, 3, vocabulary, lanes)
     packed = logits[0].view(torch.bfloat16)[:, :vocabulary]
-    assert torch.equal(row_pass(logits, packed, 3, vocabulary), expected)
+    assert torch.equal(row_pass(logits, packed, 3, vocabulary, lanes), expected)
     assert bool(((packed.float() - exact).abs() <= 2**-7 * exact.abs()).all())  # the interpreter cuts off where a GPU rounds
 
 
