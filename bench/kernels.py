@@ -225,7 +225,8 @@ def _plot(records: list[dict[str, Any]], path: Path) -> None:
                 axis.plot(*zip(*points), marker="o", markersize=3, label=name)
             axis.set(xscale="log", yscale="log", xlabel="rows N", title=f"{operation}: {'ms' if unit == 1 else 'peak MiB above inputs'}")
             axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=7)
+        if measured:
+            row[0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
