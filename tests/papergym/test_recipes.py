@@ -7,47 +7,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from papergym.bench.tiny import RECIPE, write_tiny_model
 from papergym.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPE = """
-[model]
-path = "{model}"
-dtype = "float32"
-[evaluation]
-samples = 2
-max_tokens = 8
-[opsd.run]
-steps = 2
-[opsd.data]
-prompts_per_step = 2
-[opsd.lora]
-rank = 4
-alpha = 8
-[opsd.sampling]
-max_tokens = 8
-[grpo.run]
-steps = 2
-[grpo.data]
-prompts_per_step = 1
-[grpo.sampling]
-max_tokens = 8
-[grpo.grpo]
-group_size = 2
-"""
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory, tiny_policy):
+def demo(tmp_path_factory):
     """A finished demo run: (its directory, the command's arguments, its output)."""
     directory = tmp_path_factory.mktemp("demo")
     for slug in ("bid-preparation", "bursty-compaction", "late-invoices"):  # the last one is marked as held out
         shutil.copytree(ROOT / "examples/papers" / slug, directory / "papers" / slug)
-    model = directory / "model"
-    shutil.copytree(tiny_policy, model)
-    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 16384}  # bytes make long prompts
-    (model / "config.json").write_text(json.dumps(config))
-    (directory / "recipe.toml").write_text(RECIPE.format(model=model))
+    model = write_tiny_model(directory / "model", context=16384)
+    (directory / "recipe.toml").write_text(RECIPE.format(model=model, steps=2))
     arguments = ["demo", "--papers", directory / "papers", "--run", directory / "run", "--config", directory / "recipe.toml"]
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 0, (result.output, result.exception)
