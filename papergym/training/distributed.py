@@ -99,9 +99,16 @@ def process_group(device: str, timeout: float) -> Iterator[Ranks]:
     wait, joined = timedelta(seconds=timeout), dist.is_initialized()
     if not joined:
         dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo", timeout=wait)
-    yield Ranks(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=wait), wait)
-    if not joined:
-        dist.destroy_process_group()  # not after an error: the others may be waiting for this rank, which only its end tells them
+    orderly = False  # after an error the others may be waiting for this rank, which only its end tells them
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=wait), wait)
+        orderly = True
+    except SystemExit:  # told to stop: the ranks have agreed on it
+        orderly = True
+        raise
+    finally:
+        if orderly and not joined:
+            dist.destroy_process_group()
 
 
 def shard(model: CausalLM, device: str, cpu_offload: bool = False) -> CausalLM:
