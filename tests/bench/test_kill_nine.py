@@ -18,9 +18,9 @@ def test_a_killed_demo_ends_as_an_undisturbed_one(tmp_path):
 
 def test_a_run_that_ends_otherwise_is_counted(tmp_path, monkeypatch):
     """Commands of a shell stand in for the demo: the second call writes what the first didn't."""
-    script = f"mkdir -p {tmp_path}/work/run; date +%N >> {tmp_path}/work/run/a; for i in $(seq 20000); do :; done"
+    script = f"mkdir -p {tmp_path}/kept/run; date +%N >> {tmp_path}/kept/run/a; for i in $(seq 20000); do :; done"
     monkeypatch.setattr(kill_nine, "prepare", lambda work, papers: ["sh", "-c", script])
-    monkeypatch.setattr(kill_nine.tempfile, "TemporaryDirectory", lambda: _Kept(tmp_path / "work"))
+    monkeypatch.setattr(kill_nine.tempfile, "TemporaryDirectory", lambda: _Kept(tmp_path / "kept"))
     result = CliRunner().invoke(kill_nine.main, ["--kills", "2", "--out", str(tmp_path / "out.jsonl")])
     assert "2 of 2 runs ended with other files" in result.output or "2 of 2" in str(result.exception)
     assert [record["differing"] for _, record in list(read_jsonl(tmp_path / "out.jsonl"))[1:]] == [["a"], ["a"]]
