@@ -4,6 +4,10 @@ Shapes: B batch, T tokens, Hq query heads, Hkv key and value heads, D head_dim.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib.util import find_spec
+from inspect import signature
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -50,14 +54,9 @@ def causal_attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> T
     return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
 
 
-def packed_attention(lengths: list[int]) -> Attend:
+def packed_attention(lengths: Sequence[int]) -> Attend:
     """Causal attention inside each of the sequences that lie one after the other in a batch of one."""
-
-    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        sequences = zip(query.split(lengths, dim=2), key.split(lengths, dim=2), value.split(lengths, dim=2))
-        return torch.cat([causal_attention(layer, q, k, v) for q, k, v in sequences], dim=2)
-
-    return attend
+    return shared_prefix_attention([(length, ()) for length in lengths])
 
 
 def shared_prefix_attention(groups: Sequence[tuple[int, Sequence[int]]]) -> Attend:
@@ -67,23 +66,74 @@ def shared_prefix_attention(groups: Sequence[tuple[int, Sequence[int]]]) -> Atte
     the prompt of a group is computed once. Positions of every completion go on from its prompt: the caller passes them.
     """
     parts = [length for prompt, completions in groups for length in (prompt, *completions)]
+    masks: dict[tuple[int, int], Tensor] = {}  # the layers share them
+    spans: list[Tensor] = []
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        sequences = zip(query.split(parts, dim=2), key.split(parts, dim=2), value.split(parts, dim=2))
+        keys, values = (_with_prompts(x.split(parts, dim=2), groups) for x in (key, value))
+        kernel = varlen_kernel(query)
+        if kernel is not None:
+            lengths = [x.shape[2] for x in keys]
+            if not spans:
+                spans[:] = [_cumulative(sizes, query.device) for sizes in (parts, lengths)]
+            rows = [x[0].transpose(0, 1) for x in (query, torch.cat(keys, dim=2), torch.cat(values, dim=2))]  # [T, heads, D]
+            return kernel(*rows, *spans, max(parts), max(lengths)).transpose(0, 1)[None]
         outputs = []
-        for _, completions in groups:
-            prompt_query, prompt_key, prompt_value = next(sequences)
-            outputs.append(causal_attention(layer, prompt_query, prompt_key, prompt_value))
-            for _ in completions:
-                q, k, v = next(sequences)
-                mask = _behind_prefix(q.shape[2], prompt_key.shape[2], q.device)
-                keys, values = torch.cat((prompt_key, k), dim=2), torch.cat((prompt_value, v), dim=2)
-                outputs.append(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True))
+        for q, k, v in zip(query.split(parts, dim=2), keys, values, strict=True):
+            if q.shape[2] == k.shape[2]:
+                outputs.append(causal_attention(layer, q, k, v))
+                continue
+            shape = q.shape[2], k.shape[2]
+            if shape not in masks:
+                masks[shape] = _behind_prefix(*shape, like=q)
+            outputs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=masks[shape], enable_gqa=True))
         return torch.cat(outputs, dim=2)
 
     return attend
 
 
-def _behind_prefix(tokens: int, prefix: int, device: torch.device) -> Tensor:
-    """[tokens, prefix + tokens] bool: token t sees the prefix and the tokens up to itself."""
-    return torch.ones(tokens, prefix + tokens, dtype=torch.bool, device=device).tril_(diagonal=prefix)
+def varlen_kernel(query: Tensor) -> Callable[..., Tensor] | None:
+    """One call for all sequences of a packed row, or None where no such kernel runs: off the GPU, and for other than half precision.
+
+    The kernel takes query [T, Hq, D], key and value [K, Hkv, D], their boundaries [n + 1] int32 and longest lengths. Query t of a sequence
+    sees its keys but for the last (queries - 1 - t). It is flash-attn's, or PyTorch's from 2.12 on, which keep no scores.
+    """
+    if not query.is_cuda or query.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    if find_spec("flash_attn") is not None:
+        from flash_attn import flash_attn_varlen_func
+
+        return partial(flash_attn_varlen_func, causal=True)
+    return torch_varlen()
+
+
+@cache
+def torch_varlen() -> Callable[..., Tensor] | None:
+    """PyTorch's own kernel, if this version has it."""
+    if find_spec("torch.nn.attention.varlen") is None:
+        return None
+    from torch.nn.attention.varlen import varlen_attn
+
+    if "enable_gqa" not in signature(varlen_attn).parameters:
+        return None
+    return partial(varlen_attn, window_size=(-1, 0), enable_gqa=True)
+
+
+def _with_prompts(parts: Sequence[Tensor], groups: Sequence[tuple[int, Sequence[int]]]) -> list[Tensor]:
+    """What each sequence sees, along the third dimension: a prompt itself, a completion its prompt and itself."""
+    left, seen = iter(parts), []
+    for _, completions in groups:
+        prompt = next(left)
+        seen.append(prompt)
+        seen.extend(torch.cat((prompt, next(left)), dim=2) for _ in completions)
+    return seen
+
+
+def _cumulative(lengths: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+
+
+def _behind_prefix(tokens: int, keys: int, like: Tensor) -> Tensor:
+    """[tokens, keys], to be added to the scores: token t does not see the last (tokens - 1 - t) keys."""
+    mask = torch.full((tokens, keys), float("-inf"), dtype=like.dtype, device=like.device)
+    return mask.triu_(diagonal=keys - tokens + 1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from papergym.errors import InputError
-from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate
+from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate, torch_varlen
 from papergym.model.config import ModelConfig
 from papergym.model.mlp import feed_forward
 
@@ -24,6 +24,7 @@ _PRODUCTS = [
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    *([torch.ops.torch_attn._varlen_attn.default] if torch_varlen() is not None else []),
 ]
 
 
