@@ -12,8 +12,9 @@
 namespace {
 
 constexpr int64_t BLOCK = 64 * LANES;  // terms between two flushes of the sums
+constexpr float CUT = INF;             // the score of an entry that the clip cut
 constexpr float LARGEST_GAP = 88;      // as in divergences.py
-constexpr double LOWEST_CENTRE = -20;  // as there
+constexpr double LOWEST_CENTRE = -64;  // as there
 
 template <class Body>
 void parallel_rows(int64_t rows, int threads, Body body) {
@@ -83,8 +84,9 @@ struct Jsd {
     bool clipped, gradient;
 };
 
+// f, and its derivative by the student's log-prob over q, less the formula's constant (at beta = 0 the derivative itself).
 struct Entries {
-    Floats value, score;  // f and its derivative by the student's log-prob, over q (at beta = 0 the derivative itself)
+    Floats value, score;
 };
 
 // What beta and a row fix: K = m/q at the row's mean log ratio, and the constants that follow from it.
@@ -97,7 +99,8 @@ struct Mixture {
         inverse_scale = 1 / scale, log_scale = std::log1p(beta * minus_one);
     }
 
-    Entries operator()(Floats gap, Floats q, Floats p, bool clipped) const {
+    float constant() const { return -log_scale * rest; }
+    Entries operator()(Floats gap, Floats q, Floats p, bool) const {
         gap = at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP);
         Floats minus_one, whole;
         exp_both(gap, minus_one, whole);
@@ -106,19 +109,23 @@ struct Mixture {
         const Floats relative = -log(mixture * inverse_scale, difference * (beta * inverse_scale));
         const Floats student = relative - log_scale;  // log(q/m)
         const Floats teacher = beta <= 0.5f ? gap + student : -log(mixture / whole, minus_one / whole * -rest);  // log(p/m)
-        return {p * teacher * beta + q * student * rest, (clipped ? student : relative) * rest};
+        return {p * teacher * beta + q * student * rest, relative * rest};
     }
 };
 
-Entries endpoint(bool reverse, Floats gap, Floats q, Floats p, bool clipped) {
-    Floats minus_one, whole;
-    exp_both(at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP), minus_one, whole);
-    const Floats excess = (gap > -1) & (gap < 1) ? -q * minus_one : q - p;  // q - p; it balances the sum of an unclipped token
-    const Floats product = (reverse ? q : p) == 0 ? Floats{} : gap * (reverse ? -q : p);
-    const Floats value = clipped ? product : reverse ? product - excess : product + excess;
-    if (reverse) return {value, q == 0 ? Floats{} : (clipped ? 1.0f : 0.0f) - gap};
-    return {value, clipped ? -p : excess};
-}
+template <bool reverse>
+struct Endpoint {
+    float constant() const { return reverse; }
+    Entries operator()(Floats gap, Floats q, Floats p, bool clipped) const {
+        Floats minus_one, whole;
+        exp_both(at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP), minus_one, whole);
+        const Floats excess = (gap > -1) & (gap < 1) ? -q * minus_one : q - p;  // q - p; it balances the sum of an unclipped token
+        const Floats product = (reverse ? q : p) == 0 ? Floats{} : gap * (reverse ? -q : p);
+        const Floats value = clipped ? product : reverse ? product - excess : product + excess;
+        if (reverse) return {value, q == 0 ? Floats{} : -gap};
+        return {value, clipped ? -p : excess};
+    }
+};
 
 struct Row {
     float *student, *teacher, *divergence, *entropy, *teacher_entropy;
@@ -131,7 +138,7 @@ void jsd_row(const Jsd& options, const Row& row, const Softmax& student, const S
     const int64_t vocabulary = options.vocabulary;
     const float offset = student.log_sum_exp() - teacher.log_sum_exp();
     const bool forward = options.beta == 0;  // there, scores are derivatives
-    Sum value, derivative, mass;
+    Sum value, derivative, kept_mass, cut_mass;
     int64_t cut_entries = 0;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats s = load(row.student + i, left, -INF), t = load(row.teacher + i, left, -INF);
@@ -139,24 +146,32 @@ void jsd_row(const Jsd& options, const Row& row, const Softmax& student, const S
         // The difference of logits that nearly agree is exact; of equal infinities it is taken as 0.
         const Floats gap = (s == t ? Floats{} : (t - s) * options.inverse_temperature) + offset;
         Entries entries = formula(gap, q, p, options.clipped);
+        Floats kept = q;
         if (options.clipped) {
             const Ints cut = entries.value > options.clip;
             entries.value = cut ? splat(options.clip) : entries.value;
             entries.score = cut ? Floats{} : entries.score;
+            kept = cut ? Floats{} : q;
+            cut_mass.lanes += q - kept;
             for (int lane = 0; lane < LANES; lane++) cut_entries -= cut[lane];
+            if (options.gradient) store(row.teacher + i, left, cut ? splat(CUT) : entries.score);
+        } else if (options.gradient) {
+            store(row.teacher + i, left, entries.score);
         }
         value.lanes += entries.value;
         derivative.lanes += forward ? entries.score : entries.score * q;
-        mass.lanes += q;
-        if (options.gradient) store(row.teacher + i, left, entries.score);
-    }, value, derivative, mass);
+        kept_mass.lanes += kept;
+    }, value, derivative, kept_mass, cut_mass);
     *row.divergence = value.total;
     *row.clipped = cut_entries;
     if (!options.gradient) return;
-    const float mean = derivative.total / mass.total;  // over the rounded mass, so that the gradient sums to 0
+    // Over the rounded mass, so that the gradient sums to 0. The constant, which cut entries lack, enters by the mass of the other side alone.
+    const double mass = kept_mass.total + cut_mass.total, constant = formula.constant();
+    const float kept_mean = (derivative.total - constant * cut_mass.total) / mass, cut_mean = (derivative.total + constant * kept_mass.total) / mass;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats q = student.probability(load(row.student + i, left, -INF)), score = load(row.teacher + i, left, 0);
-        store(row.student + i, left, forward ? score - q * mean : q * (score - mean));
+        const Floats kept = forward ? score - q * kept_mean : q * (score - kept_mean);
+        store(row.student + i, left, score == CUT ? -q * cut_mean : kept);
     });
 }
 
@@ -182,9 +197,9 @@ void jsd_row(const Jsd& options, const Row& row) {
     *row.top1_agree = top < row.teacher + vocabulary && row.student[top - row.teacher] == student.largest;
 
     if (options.beta == 0) {
-        jsd_row(options, row, student, teacher, [](auto... of) { return endpoint(false, of...); });
+        jsd_row(options, row, student, teacher, Endpoint<false>{});
     } else if (options.beta == 1) {
-        jsd_row(options, row, student, teacher, [](auto... of) { return endpoint(true, of...); });
+        jsd_row(options, row, student, teacher, Endpoint<true>{});
     } else {
         const double mean_ratio = ratio.total / total.total + student.log_total - teacher.log_total;
         jsd_row(options, row, student, teacher, Mixture(options.beta, std::max(mean_ratio, LOWEST_CENTRE)));

@@ -23,8 +23,8 @@ Entries = Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, ...]
 
 # e^88 is finite in fp32, and the smaller of two probabilities this far apart is subnormal there.
 LARGEST_GAP = 88.0
-# Differences in log(q/m) of e^-20 times the fp32 rounding are what the plain formula in fp64 cannot resolve either.
-LOWEST_CENTRE = -20.0
+# e^-64 is small beside every gradient that fp32 holds, and e^(88-64) is large beside 1, which the form for wide gaps relies on.
+LOWEST_CENTRE = -64.0
 
 
 @dataclass(frozen=True)

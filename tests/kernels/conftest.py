@@ -76,6 +76,16 @@ class Expected:
     head_slack: torch.Tensor
 
 
+def _through_softmax(g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """g_j - q_j Σ_k g_k. In fp64 with g_k/q_k taken relative to that of the likeliest token: where it holds nearly all of the mass,
+    its own gradient is the sum of the others' tiny ones, which the plain difference of two numbers near 1 does not see."""
+    if q.dtype != torch.float64:
+        return g - q * g.sum(-1, keepdim=True)
+    relative = torch.where(q > 0, g / q, 0)
+    relative = relative - relative.gather(-1, q.argmax(-1, keepdim=True))
+    return q * (relative - (q * relative).sum(-1, keepdim=True))
+
+
 def _expected_jsd(
     student_hidden,
     student_head,
@@ -124,7 +134,7 @@ def _expected_jsd(
     elif beta in (0, 1):
         f = f + (q - p if beta == 0 else p - q)
     w = weights[keep, None] / temperature
-    dlogits, edge = w * (g - q * g.sum(-1, keepdim=True)), w.abs() * (edge + q * edge.sum(-1, keepdim=True))
+    dlogits, edge = w * _through_softmax(g, q), w.abs() * (edge + q * edge.sum(-1, keepdim=True))
 
     def spread(values: torch.Tensor) -> torch.Tensor:
         full = values.new_zeros(len(keep), *values.shape[1:])

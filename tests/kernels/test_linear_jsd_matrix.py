@@ -4,6 +4,7 @@ import functools
 import itertools
 from dataclasses import dataclass
 
+import mpmath
 import pytest
 import torch
 
@@ -185,3 +186,38 @@ def test_far_apart(backend, beta, sigma, check_bars, expected_jsd):
         check_bars("hidden", student.grad, exact.hidden, plain.hidden)
         if sigma >= 4:  # not only within the bar: far below the plain formula, which loses most digits here
             assert (student.grad - exact.hidden).norm() <= 2e-5 * exact.hidden.norm()
+
+
+@pytest.mark.parametrize("clip", CLIPS[:2])
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("distribution", ["independent", "one-hot against uniform", "gap 50", "gap 103"])
+def test_the_oracle_in_eighty_digits(distribution, beta, clip, expected_jsd):
+    """The same formula, number by number, from the same logits: in fp64 the oracle must not itself be what rounding makes of it."""
+    case = Case((3, 6, 9), torch.float64, distribution, 0.0, "own head")
+    tensors, weights, *_ = case.inputs
+    expected = expected_jsd(*tensors, weights, beta, clip=clip, logits=case.logits[torch.float64])
+    with mpmath.workdps(80):
+        for row, (student, teacher) in enumerate(zip(*(side.tolist() for side in case.logits[torch.float64]))):
+            q, p = softmax(student), softmax(teacher)
+            m = [beta * b + (1 - beta) * a for a, b in zip(q, p)]
+            if beta == 0:
+                f, g = [b * mpmath.log(b / a) for a, b in zip(q, p)], [-b for b in p]
+            elif beta == 1:
+                f = [a * mpmath.log(a / b) for a, b in zip(q, p)]
+                g = [a + value for a, value in zip(q, f)]
+            else:
+                g = [(1 - beta) * a * mpmath.log(a / c) for a, c in zip(q, m)]
+                f = [beta * b * mpmath.log(b / c) + value for b, c, value in zip(p, m, g)]
+            if clip is not None:
+                g = [0 if value > clip else derivative for value, derivative in zip(f, g)]
+                f = [min(value, clip) for value in f]
+            logit_gradient = [float(weights[row]) * (derivative - a * mpmath.fsum(g)) for derivative, a in zip(g, q)]
+            columns = tensors[1].T.tolist()
+            hidden = [float(mpmath.fsum(d * w for d, w in zip(logit_gradient, column))) for column in columns]
+            torch.testing.assert_close(expected.hidden[row], torch.tensor(hidden, dtype=torch.float64), rtol=1e-9, atol=0)
+            torch.testing.assert_close(float(expected.divergence[row]), float(mpmath.fsum(f)), rtol=1e-9, atol=0)
+
+
+def softmax(logits):
+    weights = [mpmath.exp(logit) for logit in logits]
+    return [weight / mpmath.fsum(weights) for weight in weights]
