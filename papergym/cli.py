@@ -48,6 +48,35 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
     click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}")
 
 
+@main.command("import")
+@click.argument("format_name", metavar="FORMAT")
+@click.argument("files", nargs=-1, type=PATH, required=True)
+@click.option("--out", type=PATH, required=True, help="the environments, JSON lines; what can't be used goes to OUT.rejects.jsonl")
+@click.option("--domain", default=None, help="of all environments, in place of the data set's own")
+def import_(format_name: str, files: tuple[Path, ...], out: Path, domain: str | None) -> None:
+    """Make environments from FILES of a rubric data set.
+
+    FORMAT: research-plan-gen, researchqa, rubrichub, rar-science, healthbench, papergym (what `papergym export` writes), module:function.
+    """
+    from papergym.data_pipeline.imports import import_files
+
+    summary = import_files(format_name, files, out, domain=domain)
+    click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} records rejected, see {summary.rejects}")
+
+
+@main.command()
+@click.argument("environments", nargs=-1, type=PATH, required=True)
+@click.option("--out", type=PATH, required=True, help="a .parquet file, or a new folder in the layout of Hugging Face datasets")
+def export(environments: tuple[Path, ...], out: Path) -> None:
+    """Write ENVIRONMENTS, JSON lines, as parquet."""
+    from papergym.data_pipeline.export import export_environments
+    from papergym.environment import read_environments
+
+    found = [environment for path in environments for environment in read_environments(path)]
+    for path in export_environments(found, out):
+        click.echo(path)
+
+
 @main.command()
 @click.argument("environments", type=PATH)
 @click.option("--train", type=PATH, required=True, help="where to write the environments to train on")
