@@ -16,10 +16,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from papergym.bench import peers, roofline
+from papergym.bench import peers
 from papergym.bench.measure import milliseconds, peak_bytes
 from papergym.errors import InputError
 from papergym.files import write_jsonl
+from papergym.planning import roofline
 
 CHECK_ROWS = 64
 BETA = 0.5

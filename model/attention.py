@@ -8,6 +8,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +78,7 @@ def shared_prefix_attention(groups: Sequence[tuple[int, Sequence[int]]]) -> Atte
             if not spans:
                 spans[:] = [_cumulative(sizes, query.device) for sizes in (parts, lengths)]
             rows = [x[0].transpose(0, 1) for x in (query, torch.cat(keys, dim=2), torch.cat(values, dim=2))]  # [T, heads, D]
-            return kernel(*rows, *spans, max(parts), max(lengths)).transpose(0, 1)[None]
+            return kernel(*rows, *spans, max(parts), max(lengths))[None].transpose(1, 2)  # [1, T, Hq, D] in memory
         outputs = []
         for q, k, v in zip(query.split(parts, dim=2), keys, values, strict=True):
             if q.shape[2] == k.shape[2]:
@@ -92,7 +93,7 @@ def shared_prefix_attention(groups: Sequence[tuple[int, Sequence[int]]]) -> Atte
     return attend
 
 
-def varlen_kernel(query: Tensor) -> Callable[..., Tensor] | None:
+def varlen_kernel(query: Tensor) -> Callable[..., Any] | None:
     """One call for all sequences of a packed row, or None where no such kernel runs: off the GPU, and for other than half precision.
 
     The kernel takes query [T, Hq, D], key and value [K, Hkv, D], their boundaries [n + 1] int32 and longest lengths. Query t of a sequence
@@ -108,7 +109,7 @@ def varlen_kernel(query: Tensor) -> Callable[..., Tensor] | None:
 
 
 @cache
-def torch_varlen() -> Callable[..., Tensor] | None:
+def torch_varlen() -> Callable[..., Any] | None:
     """PyTorch's own kernel, if this version has it."""
     if find_spec("torch.nn.attention.varlen") is None:
         return None

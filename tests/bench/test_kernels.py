@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from papergym.bench import kernels, peers, roofline
+from papergym.bench import kernels, peers
 from papergym.errors import InputError
+from papergym.planning import roofline
 
 
 def run(tmp_path, only="papergym"):

@@ -19,13 +19,18 @@ GEMM_ROWS = 128
 
 @dataclass(frozen=True)
 class Device:
-    """flop: FLOP/s of bf16 products. bytes: B/s of memory. processors, clock: SMs and Hz, 128 lanes each."""
+    """flop: FLOP/s of bf16 products. bytes: B/s of memory. processors, clock: SMs and Hz, 128 lanes each.
+
+    memory: bytes. link: B/s that a GPU receives from the others of its machine over PCIe or NVLink, about two thirds of the peak.
+    """
 
     name: str
     flop: float
     bytes: float
     processors: int
     clock: float
+    memory: int = 0
+    link: float = 1.0
 
     def seconds(self, flop: float, traffic: float, share: float = GEMM_SHARE, instructions: float = 0.0) -> float:
         """The slowest of products, memory traffic and instructions issued (lane by lane)."""
@@ -34,10 +39,10 @@ class Device:
 
 
 DEVICES = {
-    "a6000": Device("RTX A6000", 154.8e12, 768e9, 84, 1.80e9),
-    "pro6000": Device("RTX Pro 6000", 503.8e12, 1792e9, 188, 2.60e9),
-    "h100": Device("H100 SXM", 989.4e12, 3350e9, 132, 1.83e9),
-    "h200": Device("H200", 989.4e12, 4800e9, 132, 1.83e9),
+    "a6000": Device("RTX A6000", 154.8e12, 768e9, 84, 1.80e9, 48 << 30, 20e9),
+    "pro6000": Device("RTX Pro 6000", 503.8e12, 1792e9, 188, 2.60e9, 96 << 30, 40e9),
+    "h100": Device("H100 SXM", 989.4e12, 3350e9, 132, 1.83e9, 80 << 30, 300e9),
+    "h200": Device("H200", 989.4e12, 4800e9, 132, 1.83e9, 140 << 30, 300e9),
 }
 
 
