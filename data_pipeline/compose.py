@@ -16,7 +16,7 @@ _ASK_BUILD = (
     "How would you go about it? Propose a method and an experimental design: how it would work, what it would be tested on "
     "and against what, and how you would judge whether it succeeds."
 )
-
+ASKS = (_ASK_HOW, _ASK_BUILD)  # one of them closes every question
 
 _CONNECTIVE = re.compile(
     r"^(?:However|Moreover|Furthermore|In addition|Additionally|Finally|Also|But|Yet|And|Recently|Nevertheless|Thus|Therefore|Indeed|"

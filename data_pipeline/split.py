@@ -1,47 +1,146 @@
-"""Which environments are trained on and which are held out, by paper."""
+"""Which environments are trained on and which are held out, by paper; what is too like something held out is kept out of training."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy
 
+from papergym.data_pipeline.dates import side_of
+from papergym.data_pipeline.duplicates import groups, links
+from papergym.data_pipeline.subsets import by_domain, nested_subsets, shuffled
 from papergym.environment import Environment, write_environments
 from papergym.errors import InputError
+from papergym.files import write_jsonl
+
+SIDES = TRAIN, HELDOUT = "train", "heldout"
 
 
-def split_environments(environments: Sequence[Environment], heldout_share: float, seed: int) -> tuple[list[Environment], list[Environment]]:
-    """Returns (train, heldout). Environments whose `split` is set keep it; the others are drawn by seed, at least one for each side.
+@dataclass(frozen=True)
+class SplitRule:
+    """What is held out: `share` of the papers, drawn by seed, at least one of them and not all.
 
-    Environments of one paper (provenance.paper) stay together. Raises InputError when one side would be empty.
+    after: instead, papers dated from that day on, whatever an environment's `split` says. per_domain: that many papers of each domain in
+    place of the share, or out of the later ones, of which the others then are on neither side. similarity: near-duplicates, alike at least
+    so far (papergym.data_pipeline.duplicates), count as one paper; those of the same paper, source or question always do.
     """
-    papers = sorted({_paper(e) for e in environments if e.split is None})
-    order = numpy.random.default_rng(seed).permutation(len(papers))
-    count = min(max(1, round(heldout_share * len(papers))), len(papers) - 1) if len(papers) > 1 else 0
-    drawn = {papers[index] for index in order[:count]}
-    heldout = [e for e in environments if e.split == "heldout" or (e.split is None and _paper(e) in drawn)]
-    train = [e for e in environments if e not in heldout]
-    if not train or not heldout:
+
+    share: float = 1 / 3
+    seed: int = 0
+    after: date | None = None
+    per_domain: int | None = None
+    similarity: float | None = None
+
+
+class Split(NamedTuple):
+    """The two sides, whose environments tell theirs in `split`, and what is on neither, each with the reason."""
+
+    train: list[Environment]
+    heldout: list[Environment]
+    left_out: list[tuple[Environment, str]]
+
+
+def split_environments(environments: Sequence[Environment], rule: SplitRule) -> Split:
+    """Splits by the rule; without a date, environments whose `split` is "train" or "heldout" already keep their side.
+
+    The environments of a paper stay together. Where marks or dates put them on both sides, those to train on are on neither.
+    Raises InputError when a side would be empty, a domain has too few papers, or `split` is something else.
+    """
+    group = groups(len(environments), links(environments, rule.similarity))
+    sides = [_side(environment, rule.after) for environment in environments]
+    held = {label: e.id for e, label, side in reversed(list(zip(environments, group, sides))) if side == HELDOUT}
+    undecided = set(group) - {label for label, side in zip(group, sides) if side is not None}
+    if rule.per_domain is not None:
+        tested = _draw_per_domain(environments, set(held) if rule.after else undecided, rule)
+    else:
+        tested = set(held) if rule.after else _draw_share(environments, undecided, rule)
+    tested = tested if rule.after else tested | set(held)
+    split = Split([], [], [])
+    for environment, label, side in zip(environments, group, sides):
+        if label in tested:
+            if side == HELDOUT or (side is None and not rule.after):
+                split.heldout.append(replace(environment, split=HELDOUT))
+            else:
+                split.left_out.append(
+                    (environment, f"is linked by paper, source, question or likeness with {held[label]!r}, which is held out")
+                )
+        elif side == HELDOUT:
+            split.left_out.append((environment, f"is not among the {rule.per_domain} papers of its domain that were drawn"))
+        elif side is None and rule.after:
+            split.left_out.append((environment, f"has the date {environment.provenance.get('date')}, which tells no side of {rule.after}"))
+        else:
+            split.train.append(replace(environment, split=TRAIN))
+    if not split.train or not split.heldout:
         raise InputError(
-            f"{len(environments)} environments give {len(train)} to train on and {len(heldout)} held out: at least one of each is needed, "
-            "so add papers"
+            f"{len(environments)} environments give {len(split.train)} to train on and {len(split.heldout)} held out: at least one of each "
+            "is needed, so add papers"
         )
-    return train, heldout
+    return split
 
 
 def write_split(
-    environments: Sequence[Environment], train: Path, heldout: Path, heldout_share: float, seed: int
-) -> tuple[list[Environment], list[Environment]]:
-    """Splits and writes both files. At no moment does the new file of one side stand beside the old file of the other.
+    environments: Sequence[Environment], train: Path, heldout: Path, rule: SplitRule, subset_sizes: Sequence[int] = ()
+) -> tuple[Split, list[Path]]:
+    """Splits and writes both files, and for each size N TRAIN-N.jsonl, nested and balanced over the domains (nested_subsets).
 
-    Raises InputError for what split_environments refuses, and when both paths are the same.
+    {"environment", "reason"} of what is on neither side goes to TRAIN.left_out.jsonl. Returns the split and the subsets' files. At no
+    moment does the new file of one side stand beside the old file of the other. Raises InputError for what split_environments and
+    nested_subsets refuse, when both paths are the same, and for a subset of an earlier split that would stay.
     """
     if train.resolve() == heldout.resolve():
         raise InputError(f"{train}: the environments to train on and those held out need two files")
-    sides = split_environments(environments, heldout_share, seed)
-    heldout.unlink(missing_ok=True)
-    write_environments(train, sides[0])
-    write_environments(heldout, sides[1])
-    return sides
+    split = split_environments(environments, rule)
+    subsets = {
+        train.with_name(f"{train.stem}-{size}{train.suffix}"): subset
+        for size, subset in nested_subsets(split.train, subset_sizes, rule.seed).items()
+    }
+    old = [path for path in train.parent.glob("*") if re.fullmatch(rf"{re.escape(train.stem)}-\d+{re.escape(train.suffix)}", path.name)]
+    if stale := sorted(set(old) - set(subsets)):
+        raise InputError(f"{stale[0]}: a subset of an earlier split, which may hold what this one tests on; remove it")
+    left_out = train.with_name(f"{train.stem}.left_out.jsonl")
+    for path in (heldout, left_out, *subsets):
+        path.unlink(missing_ok=True)
+    write_environments(train, split.train)
+    for path, subset in subsets.items():
+        write_environments(path, subset)
+    if split.left_out:
+        write_jsonl(left_out, [{"environment": environment.id, "reason": reason} for environment, reason in split.left_out])
+    write_environments(heldout, split.heldout)
+    return split, list(subsets)
+
+
+def _side(environment: Environment, after: date | None) -> str | None:
+    """The side that an environment is on before anything is drawn; None if that is open, or, with a day, unknown."""
+    if after is not None:
+        later = side_of(environment, after)
+        return None if later is None else HELDOUT if later else TRAIN
+    if environment.split is not None and environment.split not in SIDES:
+        raise InputError(f"environment {environment.id!r}, split: {environment.split!r} is not one of {', '.join(SIDES)} or null")
+    return environment.split
+
+
+def _draw_share(environments: Sequence[Environment], undecided: set[int], rule: SplitRule) -> set[int]:
+    labels = sorted(undecided, key=lambda label: _paper(environments[label]))
+    order = numpy.random.default_rng(rule.seed).permutation(len(labels))
+    count = min(max(1, round(rule.share * len(labels))), len(labels) - 1) if len(labels) > 1 else 0
+    return {labels[index] for index in order[:count]}
+
+
+def _draw_per_domain(environments: Sequence[Environment], candidates: set[int], rule: SplitRule) -> set[int]:
+    assert rule.per_domain is not None
+    drawn: set[int] = set()
+    for domain, members in by_domain([environments[label] for label in sorted(candidates)]).items():
+        if len(members) < rule.per_domain:
+            raise InputError(
+                f"domain {domain!r}: {len(members)} papers could be held out, and {rule.per_domain} are asked for; ask for fewer, or name "
+                "the domains to use"
+            )
+        chosen = {environment.id for environment in shuffled(members, rule.seed)[: rule.per_domain]}
+        drawn |= {label for label in candidates if environments[label].id in chosen}
+    return drawn
 
 
 def _paper(environment: Environment) -> str:

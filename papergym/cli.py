@@ -82,15 +82,42 @@ def export(environments: tuple[Path, ...], out: Path) -> None:
 @click.option("--train", type=PATH, required=True, help="where to write the environments to train on")
 @click.option("--heldout", type=PATH, required=True, help="where to write the others")
 @click.option("--share", default=1 / 3, show_default="1/3", type=click.FloatRange(0.0, 1.0), help="of the papers to hold out")
+@click.option("--after", type=click.DateTime(["%Y-%m-%d"]), default=None, help="hold out the papers from this day on instead")
+@click.option("--per-domain", type=click.IntRange(1), default=None, help="hold out that many papers of each domain")
+@click.option("--similarity", type=float, default=None, help="near-duplicates, alike this far, count as one paper; 0.5 is a good value")
+@click.option("--domain", "domains", multiple=True, help="use these domains only")
+@click.option("--subset", "subsets", multiple=True, type=int, help="write TRAIN-N.jsonl too: N of them, nested, balanced over domains")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-def split(environments: Path, train: Path, heldout: Path, share: float, seed: int) -> None:
-    """Split ENVIRONMENTS by paper. An environment whose `split` is "train" or "heldout" already keeps its side."""
-    from papergym.data_pipeline.split import write_split
+def split(environments: Path, train: Path, heldout: Path, domains: tuple[str, ...], subsets: tuple[int, ...], **rule: Any) -> None:
+    """Split ENVIRONMENTS by paper. Without --after, one whose `split` is "train" or "heldout" already keeps its side.
+
+    What can be on neither side goes to TRAIN.left_out.jsonl, each with a reason.
+    """
+    from papergym.data_pipeline.split import SplitRule, write_split
+    from papergym.data_pipeline.subsets import of_domains
     from papergym.environment import read_environments
 
-    sides = write_split(read_environments(environments), train, heldout, share, seed)
-    for path, side in zip((train, heldout), sides, strict=True):
+    chosen = of_domains(read_environments(environments), domains)
+    rule["after"] = rule["after"] and rule["after"].date()
+    found, files = write_split(chosen, train, heldout, SplitRule(**rule), subsets)
+    for path, side in ((train, found.train), (heldout, found.heldout)):
         click.echo(f"{len(side)} environments in {path}")
+    for path in files:
+        click.echo(path)
+    if found.left_out:
+        click.echo(f"{len(found.left_out)} on neither side, see {train.with_name(train.stem + '.left_out.jsonl')}")
+
+
+@main.command()
+@click.argument("heldout", type=PATH)
+@click.option("--out", type=PATH, required=True, help="a folder for innov.jsonl, design.jsonl and rejects.jsonl")
+def benchmark(heldout: Path, out: Path) -> None:
+    """Make PaperGym-Innov and PaperGym-Design, which test method and experiment apart, of HELDOUT environments."""
+    from papergym.data_pipeline.benchmarks import write_benchmarks
+    from papergym.environment import read_environments
+
+    for path, count in write_benchmarks(read_environments(heldout), out).items():
+        click.echo(f"{count} in {path}")
 
 
 @main.command()

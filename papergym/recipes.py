@@ -167,13 +167,13 @@ def prepare_environments(
 ) -> tuple[list[Environment], list[Environment]]:
     """Builds environments from papers and writes directory/{all,train,heldout}.jsonl, unless they are there already."""
     from papergym.data_pipeline.build import build
-    from papergym.data_pipeline.split import write_split
+    from papergym.data_pipeline.split import SplitRule, write_split
 
     train_path, heldout_path = directory / "train.jsonl", directory / "heldout.jsonl"
     if not heldout_path.exists():  # written last
         summary = build(papers, directory / "all.jsonl", rejects=directory / "rejects.jsonl")
         print(f"{summary.environments} environments, {summary.rejected} papers rejected", file=sys.stderr)
-        write_split(read_environments(directory / "all.jsonl"), train_path, heldout_path, heldout_share, seed)
+        write_split(read_environments(directory / "all.jsonl"), train_path, heldout_path, SplitRule(heldout_share, seed))
     return read_environments(train_path), read_environments(heldout_path)
 
 
