@@ -1,6 +1,5 @@
 """Papers -> environments: load, extract, compose, write. Every paper ends up in one of two files, with its reason if it is the second."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -9,86 +8,133 @@ from typing import Any
 
 from papergym.data_pipeline.compose import question, reference
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
-from papergym.data_pipeline.extract import Extractor
+from papergym.data_pipeline.extract import Extraction, Extractor
+from papergym.data_pipeline.journal import Journal
 from papergym.data_pipeline.latex import Paper, load_paper
-from papergym.data_pipeline.latex.sources import read_sources
+from papergym.data_pipeline.ledger import Job, Ledger, printable, source_digest
 from papergym.data_pipeline.plain_text import plain_text
 from papergym.data_pipeline.rubric import CRITERIA, rubric
-from papergym.environment import DIMENSIONS, Environment, checked_records
+from papergym.environment import DIMENSIONS, Criterion, Environment
 from papergym.errors import InputError
-from papergym.files import atomic_write, json_line, write_jsonl
+from papergym.files import atomic_write, write_jsonl
 from papergym.progress import progress_bar
 from papergym.registry import resolve
 
 EXTRACTORS: Mapping[str, Any] = {"rules": "papergym.data_pipeline.extract:extract_stages"}
 _SAYS = {"method": "how the work is done", "experiment": "how it is tested, measured or compared"}
 MIN_REFERENCE_WORDS = 80
-_SOURCE_SUFFIXES = (".tex", ".ltx", ".sty", ".cls", ".def", ".latex")
 
 
 @dataclass(frozen=True)
 class BuildSummary:
-    """What a build did: environments written, papers rejected, and the two files."""
+    """What a build did: environments written, papers rejected, and the two files; papers left over at the end of the budget.
+
+    report: what language models were asked and what it cost, a sentence for a person; "" without any.
+    """
 
     environments: int
     rejected: int
     out: Path
     rejects: Path
+    left: int = 0
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A paper that was read, with what its sidecar or its words say of it."""
+
+    paper: Paper
+    domain: str
+    date: str | None
+    split: str | None
 
 
 def build(
     papers: Iterable[str | Path],
     out: str | Path,
     *,
-    extractor: str = "rules",
+    extractor: str | Path = "rules",
     domain: str | None = None,
     rejects: str | Path | None = None,
     created: str | None = None,
+    limit: int | None = None,
+    max_cost: float | None = None,
 ) -> BuildSummary:
     """Turns papers into environments, one JSON object a line in `out`, in the order given; both files are written atomically.
 
-    papers: folders or files that load_paper reads. extractor: "rules", or module:function from Paper to Extraction.
+    papers: folders or files that load_paper reads; no more than the first `limit`. extractor: "rules", module:function from Paper to
+    Extraction, or a recipe, a .toml file, for language models (lm/recipe.py), which max_cost bounds in the recipe's currency.
     domain: of all papers; by default each paper's own, from its sidecar or by keywords (domains.py). created: ISO date in the
-    provenance, today by default; the rest depends on the papers alone, so that two builds give the same bytes.
+    provenance, today by default; the rest depends on the papers and the models' replies alone, so that two builds give the same bytes.
     rejects: {"paper", "reason"} for every paper that can't be read, yields too little or repeats another; by default OUT.rejects.jsonl.
-    Raises InputError when no paper is given or when none yields an environment (the rejects are written, `out` is not).
+    With language models, a build that was stopped, in whatever way, goes on where it stopped.
+    Raises InputError when no paper is given, when none yields an environment (the rejects are written, `out` is not), or when a model
+    can't be reached; what is done by then is kept.
     """
-    paths, out = [Path(paper) for paper in papers], Path(out)
+    paths, out = [Path(paper) for paper in papers][:limit], Path(out)
     rejects = Path(rejects) if rejects is not None else out.with_name(f"{out.stem}.rejects.jsonl")
-    extract = resolve("extractor", extractor, EXTRACTORS)
     if not paths:
         raise InputError("no papers to build environments from: give at least one folder, .tex file or archive")
-    environments: dict[str, Environment] = {}
-    rejected: list[dict[str, str]] = []
+    by_model = None
+    if str(extractor).endswith(".toml"):
+        from papergym.data_pipeline.lm.build import ModelBuild
+
+        by_model = ModelBuild(extractor, out, domain, created, max_cost)
+    elif max_cost is not None:
+        raise InputError(f"max_cost {max_cost:g}: extractor {str(extractor)!r} costs nothing; only a recipe for language models does")
+    else:
+        extract = resolve("extractor", str(extractor), EXTRACTORS)
     with atomic_write(out) as file, progress_bar("papers", len(paths)) as bar:
-        for paper in paths:
-            bar.note(printable(paper.name))
-            try:
-                environment = build_one(paper, extract, model=extractor, domain=domain, created=created)
-                if first := environments.get(environment.id):
-                    raise InputError(f"has the same content as {first.provenance['paper']}, which is given before it")
-                environments[environment.id] = environment
-            except (ValueError, OSError) as error:
-                rejected.append({"paper": printable(str(paper)), "reason": printable(str(error))})
-            bar.advance()
-        write_jsonl(rejects, rejected)
-        if not environments:
-            first_reason = f"{rejected[0]['paper']}: {rejected[0]['reason']}"
-            raise InputError(
-                f"none of the {len(paths)} papers gives an environment; the first one, {first_reason}; all reasons are in {rejects}"
-            )
-        file.writelines(map(json_line, checked_records(environments.values())))
-    return BuildSummary(len(environments), len(rejected), out, rejects)
+        journal = Journal(out.with_name(f".{out.name}.journal"), by_model.fingerprint if by_model else None)
+        finished = by_model is None
+        try:
+            ledger = Ledger(paths, journal, bar)
+            if by_model:
+                by_model.run(ledger, bar)
+            else:
+                for job in ledger.to_do():
+                    _by_rules(ledger, job, extract, model=str(extractor), domain=domain, created=created)
+            made, rejected, accounts, left = ledger.write(file)
+            finished = not left
+            write_jsonl(rejects, rejected)
+            if not made:
+                raise InputError(_nothing(len(paths), rejected, left, rejects))
+        except BaseException:
+            journal.close(finished=finished)
+            raise
+    journal.close(finished=finished)  # `out` is in its place
+    return BuildSummary(made, len(rejected), out, rejects, left, by_model.report(accounts) if by_model else "")
+
+
+def _nothing(papers: int, rejected: list[dict[str, str]], left: int, rejects: Path) -> str:
+    if left:
+        return f"the budget was spent before one of the {papers} papers gave an environment; run again with a higher one to go on"
+    first = f"{rejected[0]['paper']}: {rejected[0]['reason']}"
+    return f"none of the {papers} papers gives an environment; the first one, {first}; all reasons are in {rejects}"
+
+
+def _by_rules(ledger: Ledger, job: Job, extract: Extractor, **options: Any) -> None:
+    try:
+        environment = build_one(job.path, extract, digest=job.digest, **options)
+    except (ValueError, OSError) as error:
+        ledger.rejected(job, str(error))
+    else:
+        ledger.made(job, environment)
 
 
 def build_one(
-    path: Path, extract: Extractor, *, model: str = "rules", domain: str | None = None, created: str | None = None
+    path: Path,
+    extract: Extractor,
+    *,
+    model: str = "rules",
+    domain: str | None = None,
+    created: str | None = None,
+    digest: str | None = None,
 ) -> Environment:
     """Returns one paper's environment. Raises InputError with the reason when it yields too little, else what load_paper raises."""
-    sidecar = read_sidecar(path)
-    paper = load_paper(path)
-    digest = source_digest(path)
-    stages = extract(paper)
+    source = read_paper(path, domain)
+    stages = extract(source.paper)
     asked = question(stages.goal, stages.background, stages.abbreviations, stages.names)
     if asked is None:
         raise InputError("no sentence states an aim or names what is open, so there is no question to ask")
@@ -103,39 +149,52 @@ def build_one(
             raise InputError(f"its {dimension} gives no criterion: no sentence that can be quoted says {_SAYS[dimension]}")
     if len(criteria) < CRITERIA:
         raise InputError(f"only {len(criteria)} of {CRITERIA} criteria can be drawn from its method and experiment")
+    return assemble(path, digest or source_digest(path), source, asked, plan, criteria, stages, model=model, created=created)
+
+
+def read_paper(path: Path, domain: str | None) -> Source:
+    """Reads a paper and its sidecar. Raises as load_paper does."""
+    sidecar = read_sidecar(path)
+    paper = load_paper(path)
+    return Source(paper, domain or sidecar.get("domain") or guess_domain(_text(paper)), sidecar.get("date"), sidecar.get("split"))
+
+
+def assemble(
+    path: Path,
+    digest: str,
+    source: Source,
+    asked: str,
+    plan: str,
+    criteria: tuple[Criterion, ...],
+    stages: Extraction,
+    *,
+    model: str,
+    prompts: str = "",
+    created: str | None = None,
+    benchmark: str | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Environment:
+    """The environment of a paper. prompts: a digest of what models were told. more: further provenance."""
     return Environment(
         id=f"{printable(path.name).split('.')[0] or 'paper'}-{digest[:8]}",
-        domain=domain or sidecar.get("domain") or guess_domain(_text(paper)),
+        domain=source.domain,
         question=asked,
         rubric=criteria,
         reference=plan,
         stages=stages.stages(),
-        split=sidecar.get("split"),
+        benchmark=benchmark,
+        split=source.split,
         provenance={
             "paper": printable(path.name),
             "sha256": digest,
-            "date": sidecar.get("date"),
+            "date": source.date,
             "model": model,
-            "prompts": "",
+            "prompts": prompts,
             "created": created or date.today().isoformat(),
             "sections": stages.sections(),
+            **(more or {}),
         },
     )
-
-
-def printable(text: str) -> str:
-    """Text with the bytes of a file name that are no UTF-8 replaced, as JSON can hold it."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def source_digest(path: Path) -> str:
-    """SHA-256 of a paper's LaTeX files, names and bytes in the order of names: the same for a folder and for an archive of it."""
-    files = read_sources(path).files
-    digest = hashlib.sha256()
-    for name in sorted(name for name in files if name.lower().endswith(_SOURCE_SUFFIXES)) or sorted(files):
-        content = files[name]
-        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    return digest.hexdigest()
 
 
 def _text(paper: Paper) -> str:

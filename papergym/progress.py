@@ -12,17 +12,21 @@ LOG_INTERVAL = 15.0  # seconds between lines where there is no terminal
 
 
 class Bar:
-    """One running count. advance() counts, note() shows a short text beside it."""
+    """One running count. advance() counts, skip() counts what an earlier call did, note() shows a short text beside it."""
 
     def __init__(self, description: str, total: int, progress: Progress | None):
         self._description, self._total, self._progress = description, total, progress
-        self._done, self._note, self._started, self._printed = 0, "", time.monotonic(), 0.0
+        self._done, self._skipped, self._note, self._started, self._printed = 0, 0, "", time.monotonic(), 0.0
         self._task = progress.add_task(description, total=total, note="") if progress else None
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
         self._done += count
         self._note = self._note if note is None else note
         self._show()
+
+    def skip(self) -> None:
+        self._skipped += 1
+        self.advance()
 
     def note(self, text: str) -> None:
         self._note = text
@@ -34,7 +38,10 @@ class Bar:
         elif self._done >= self._total or time.monotonic() - self._printed > LOG_INTERVAL:
             self._printed = time.monotonic()
             seconds = time.monotonic() - self._started
-            print(f"{self._description} {self._done}/{self._total} {seconds:.0f} s {self._note}".rstrip(), file=sys.stderr, flush=True)
+            done = self._done - self._skipped
+            left = f", {seconds / done * (self._total - self._done):.0f} s left" if done and self._done < self._total else ""
+            line = f"{self._description} {self._done}/{self._total} {seconds:.0f} s{left} {self._note}"
+            print(line.rstrip(), file=sys.stderr, flush=True)
 
 
 @contextmanager

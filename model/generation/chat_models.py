@@ -10,6 +10,7 @@ from papergym.registry import resolve
 # kind: a function that takes the rest of the specification as keywords. Imported on first use.
 CHAT_MODELS: dict[str, Any] = {
     "http": "papergym.model.generation.http_chat:open_http_chat",
+    "torch": "papergym.model.generation.torch_chat:open_torch_chat",
     "vllm": "papergym.model.generation.vllm_engine:open_vllm_engine",
 }
 

@@ -1,6 +1,7 @@
 """Chat models behind an OpenAI-compatible API: vllm serve, or a provider."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -43,6 +44,26 @@ class HttpChatModel:
         ]
         self.usage.add(replies)
         return replies
+
+    def known(self, request: ChatRequest) -> ChatReply | None:
+        """The reply that the endpoint's cache has, None without one."""
+        reply = self.client.known("/chat/completions", self._body(request), _read_reply)
+        return None if reply is None else self._counted(replace(reply, from_cache=True))
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Callable[[ChatRequest], Awaitable[ChatReply]]]:
+        """Yields what sends one request, from any number of tasks; raises as HttpClient.connected does."""
+        async with self.client.connected() as post:
+
+            async def send(request: ChatRequest) -> ChatReply:
+                value = await post("/chat/completions", self._body(request), _read_reply)
+                return self._counted(ChatReply((), refused=value.reason) if isinstance(value, Refusal) else value)
+
+            yield send
+
+    def _counted(self, reply: ChatReply) -> ChatReply:
+        self.usage.add([reply])
+        return reply
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         config = self._config

@@ -5,14 +5,15 @@ import email.utils
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
 
 from papergym.errors import InputError
+from papergym.model.generation.event_loop import run_to_end
 from papergym.model.generation.reply_cache import ReplyCache
 
 try:
@@ -22,6 +23,7 @@ except ModuleNotFoundError as error:
 
 T = TypeVar("T")
 Read = Callable[[Mapping[str, Any], Any], T]
+Post = Callable[[str, Mapping[str, Any], Read[Any]], Awaitable[Any]]
 _RETRIED = frozenset({408, 409, 425, 429})  # and everything from 500
 # What servers say about a request that only its own content makes impossible: OpenAI's and Azure's codes, vLLM's sentence.
 _REFUSALS = ("context_length_exceeded", "content_filter", "maximum context length")
@@ -29,7 +31,7 @@ _REFUSALS = ("context_length_exceeded", "content_filter", "maximum context lengt
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a server will not answer one request, while it answers others: it is too long, or a content filter stopped it."""
+    """Why a server does not answer one request, while it answers others: too long, stopped by a content filter, or more than it can do."""
 
     reason: str
 
@@ -66,11 +68,11 @@ class Endpoint:
 
 
 class _Unusable(Exception):
-    """An attempt that brought nothing; another may. wait: seconds that the server asks for."""
+    """An attempt that brought nothing; another may. wait: seconds that the server asks for; busy: it only has too much to do."""
 
-    def __init__(self, problem: str, wait: float = 0.0):
+    def __init__(self, problem: str, wait: float = 0.0, busy: bool = False):
         super().__init__(problem)
-        self.wait = wait
+        self.wait, self.busy = wait, busy
 
 
 class HttpClient:
@@ -83,25 +85,48 @@ class HttpClient:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key_variable is not None:
             self._headers["Authorization"] = f"Bearer {os.environ[endpoint.api_key_variable]}"
+        self._answered = 0  # requests so far, by the server itself
         self.failed_attempts = 0
 
-    def post_all(self, path: str, bodies: Sequence[Mapping[str, Any]], read: Read[T]) -> list[tuple[T | Refusal, bool]]:
-        """Posts the bodies and returns for each, in order, what `read` made of the reply and whether it came from the cache.
+    def known(self, path: str, body: Mapping[str, Any], read: Read[T]) -> T | None:
+        """What `read` makes of the reply that the cache has, None without one."""
+        reply = self._cache.get(_request(path, body)) if self._cache is not None else None
+        return None if reply is None else read(body, orjson.loads(reply))
 
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Post]:
+        """Yields post(path, body, read): what `read` made of the server's reply, which the cache then has, or why it gives none.
+
+        Any number of tasks may call it; no more requests than the endpoint's concurrency are under way at a time.
         read(body, reply's JSON): raises LookupError, TypeError or ValueError when the reply is not of the shape that the body asks for;
-        it is then asked for again, as are replies that are cut or no JSON. Raises InputError, after which nothing is left running, when a
-        request stays without a usable reply after all attempts, and at once when the server refuses it in a way that will not change.
+        it is then asked for again, as are replies that are cut or no JSON. A Refusal is what stays without a usable reply while the server
+        answers other requests: then this one is at fault. Raises InputError when the server answers none, or refuses in a way that will
+        not change.
         """
-        results: list[tuple[T | Refusal, bool] | None] = [None] * len(bodies)
-        missing = []
-        for index, body in enumerate(bodies):
-            reply = self._cache.get(_request(path, body)) if self._cache is not None else None
-            if reply is None:
-                missing.append(index)
-            else:
-                results[index] = read(body, orjson.loads(reply)), True
+        limit = self._endpoint.concurrency
+        slots = asyncio.Semaphore(limit)
+        limits = httpx2.Limits(max_connections=limit, max_keepalive_connections=limit)
+        async with httpx2.AsyncClient(headers=self._headers, timeout=None, limits=limits) as http:
+
+            async def post(path: str, body: Mapping[str, Any], read: Read[T]) -> T | Refusal:
+                async with slots:
+                    value, reply = await self._post(http, path, body, read)
+                if self._cache is not None and reply is not None:
+                    self._cache.put(_request(path, body), reply)
+                return value
+
+            yield post
+
+    def post_all(self, path: str, bodies: Sequence[Mapping[str, Any]], read: Read[T]) -> list[tuple[T | Refusal, bool]]:
+        """Posts the bodies and returns for each, in order, what `connected` says of it and whether it came from the cache.
+
+        Raises InputError as it does, after which nothing is left running.
+        """
+        known = [self.known(path, body, read) for body in bodies]
+        results: list[tuple[T | Refusal, bool] | None] = [None if value is None else (value, True) for value in known]
+        missing = [index for index, value in enumerate(known) if value is None]
         if missing:
-            _run(self._post_missing(path, bodies, read, missing, results))
+            run_to_end(self._post_missing(path, bodies, read, missing, results))
         return results  # type: ignore[return-value]
 
     async def _post_missing(
@@ -113,44 +138,42 @@ class HttpClient:
         results: list[tuple[T | Refusal, bool] | None],
     ) -> None:
         queue = iter(missing)  # shared by the workers
-        count = min(self._endpoint.concurrency, len(missing))
-        limits = httpx2.Limits(max_connections=count, max_keepalive_connections=count)
 
-        async def work() -> None:
+        async def work(post: Post) -> None:
             for index in queue:
-                value, reply = await self._post(http, path, bodies[index], read)
-                if self._cache is not None and reply is not None:
-                    self._cache.put(_request(path, bodies[index]), reply)
-                results[index] = value, False
+                results[index] = await post(path, bodies[index], read), False
 
         try:
-            async with (
-                httpx2.AsyncClient(headers=self._headers, timeout=None, limits=limits) as http,
-                asyncio.TaskGroup() as workers,
-            ):
-                for _ in range(count):
-                    workers.create_task(work())
+            async with self.connected() as post, asyncio.TaskGroup() as workers:
+                for _ in range(min(self._endpoint.concurrency, len(missing))):
+                    workers.create_task(work(post))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
     async def _post(self, http: httpx2.AsyncClient, path: str, body: Mapping[str, Any], read: Read[T]) -> tuple[T | Refusal, bytes | None]:
         """What was read and the reply's bytes, None for a refusal, which is not kept."""
-        endpoint, problem = self._endpoint, ""
-        for attempt in range(endpoint.attempts):
+        endpoint, attempt, others = self._endpoint, 0, self._answered
+        while True:
             try:
-                return await self._attempt(http, self._url + path, body, read)
+                value, reply = await self._attempt(http, self._url + path, body, read)
+                self._answered += reply is not None
+                return value, reply
             except _Unusable as unusable:
                 self.failed_attempts += 1
                 problem = str(unusable)
+                answers_others = self._answered > others  # since the attempt before this one failed
+                attempt += not (unusable.busy and answers_others)  # else it gets through the queue, if not yet to this request
                 if unusable.wait > endpoint.timeout:
                     raise InputError(f"{self._url}: the server asks to wait {unusable.wait:.0f} s; run again later ({problem})") from None
-                backoff = min(endpoint.longest_backoff, endpoint.backoff * 2**attempt) * random.uniform(0.5, 1.0)
-                if attempt + 1 < endpoint.attempts:
-                    await asyncio.sleep(max(unusable.wait, backoff))
-        raise InputError(
-            f"{self._url}: no usable reply in {endpoint.attempts} attempts, the last one: {problem}; "
-            "see that the server is up and the address right, then run again"
-        )
+                if attempt >= endpoint.attempts:
+                    break
+                others = self._answered
+                backoff = min(endpoint.longest_backoff, endpoint.backoff * 2 ** max(0, attempt - 1)) * random.uniform(0.5, 1.0)
+                await asyncio.sleep(max(unusable.wait, backoff))
+        problem = f"no usable reply in {endpoint.attempts} attempts, the last one: {problem}"
+        if answers_others:
+            return Refusal(problem), None
+        raise InputError(f"{self._url}: {problem}; see that the server is up and the address right, then run again")
 
     async def _attempt(
         self, http: httpx2.AsyncClient, url: str, body: Mapping[str, Any], read: Read[T]
@@ -169,8 +192,9 @@ class HttpClient:
                 raise _Unusable(f"a reply that can't be used ({type(error).__name__}: {error}): {_shown(response, 200)}") from error
         status = f"status {response.status_code}: {_shown(response, 300)}"
         if response.status_code in _RETRIED or response.status_code >= 500:
-            raise _Unusable(status, _retry_after(response.headers.get("Retry-After")))
-        if response.status_code in (400, 413, 422) and any(refusal in response.text for refusal in _REFUSALS):
+            raise _Unusable(status, _retry_after(response.headers.get("Retry-After")), response.status_code in (429, 503))
+        # A server that has answered takes our form of request: what it calls a bad one is so by its content.
+        if response.status_code in (400, 413, 422) and (self._answered or any(refusal in response.text for refusal in _REFUSALS)):
             return Refusal(status), None
         raise InputError(f"{url}: the server refuses the request, {status}")
 
@@ -197,13 +221,3 @@ def _retry_after(value: str | None) -> float:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return 0.0
-
-
-def _run(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine to its end, also where an event loop is running already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, coroutine).result()

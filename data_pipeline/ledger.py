@@ -1,0 +1,109 @@
+"""The papers of a build and what became of each."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from papergym.data_pipeline.journal import Journal
+from papergym.data_pipeline.latex.sources import read_sources
+from papergym.environment import Environment, checked_records
+from papergym.files import json_line
+from papergym.progress import Bar
+
+_SOURCE_SUFFIXES = (".tex", ".ltx", ".sty", ".cls", ".def", ".latex")
+
+
+def printable(text: str) -> str:
+    """Text with the bytes of a file name that are no UTF-8 replaced, as JSON can hold it."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def source_digest(path: Path) -> str:
+    """SHA-256 of a paper's LaTeX files, names and bytes in the order of names: the same for a folder and for an archive of it."""
+    files = read_sources(path).files
+    digest = hashlib.sha256()
+    for name in sorted(name for name in files if name.lower().endswith(_SOURCE_SUFFIXES)) or sorted(files):
+        content = files[name]
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A paper to make an environment of. digest: see source_digest."""
+
+    index: int
+    path: Path
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return printable(str(self.path))
+
+
+class Ledger:
+    """Every paper has one outcome: an environment, a reason why there is none, or neither yet."""
+
+    def __init__(self, paths: Sequence[Path], journal: Journal, bar: Bar):
+        self._paths, self._journal, self._bar = paths, journal, bar
+        self._reasons: dict[int, str] = {}  # of papers that are not read on
+        self._digests: dict[int, str] = {}  # of those that the journal has
+
+    def to_do(self) -> Iterator[Job]:
+        """The papers that have no outcome, in order; those that can't be read, or repeat another, get theirs on the way."""
+        seen: dict[str, Path] = {}
+        for index, path in enumerate(self._paths):
+            self._bar.note(printable(path.name))
+            try:
+                digest = source_digest(path)
+            except (ValueError, OSError) as error:
+                self._reasons[index] = printable(str(error))
+                self._bar.skip()
+                continue
+            job = Job(index, path, digest)
+            if digest in seen:
+                self._reasons[index] = f"has the same content as {printable(seen[digest].name)}, which is given before it"
+                self._bar.skip()
+            elif self._journal.get(job.name, digest) is not None:
+                self._digests[index] = digest
+                self._bar.skip()
+            else:
+                yield job
+            seen.setdefault(digest, path)
+
+    def made(self, job: Job, environment: Environment, account: Mapping[str, Any] | None = None) -> None:
+        """Keeps an environment, on disk when this returns. account: what it took, for the summary."""
+        (record,) = checked_records([environment])
+        self._keep(job, {"environment": record, "account": account})
+
+    def rejected(self, job: Job, reason: str, account: Mapping[str, Any] | None = None) -> None:
+        """Keeps the reason why there is no environment."""
+        self._keep(job, {"reason": printable(reason), "account": account})
+
+    def _keep(self, job: Job, record: dict[str, Any]) -> None:
+        self._journal.add(job.name, job.digest, record)
+        self._digests[job.index] = job.digest
+        self._bar.advance()
+
+    def write(self, file: IO[bytes]) -> tuple[int, list[dict[str, str]], list[dict[str, Any]], int]:
+        """Writes the environments in the order of the papers. Returns their number, the rejects, all accounts, and how many are left."""
+        made, left = 0, 0
+        rejects: list[dict[str, str]] = []
+        accounts: list[dict[str, Any]] = []
+        for index, path in enumerate(self._paths):
+            paper = printable(str(path))
+            record = self._journal.get(paper, self._digests[index]) if index in self._digests else None
+            if record is None and index not in self._reasons:
+                left += 1
+                continue
+            record = record or {"reason": self._reasons[index]}
+            if record.get("account"):
+                accounts.append(record["account"])
+            if "reason" in record:
+                rejects.append({"paper": paper, "reason": record["reason"]})
+            else:
+                made += 1
+                file.write(json_line(record["environment"]))
+        return made, rejects, accounts, left
