@@ -34,18 +34,23 @@ def main() -> None:
 @main.command()
 @click.argument("papers", nargs=-1, type=PATH, required=True)
 @click.option("--out", type=PATH, required=True, help="the environments, JSON lines")
-@click.option("--extractor", default="rules", show_default=True, help="a built-in extractor or module:function")
+@click.option("--extractor", default="rules", show_default=True, help="a built-in extractor, module:function or a recipe.toml")
 @click.option("--domain", default=None, help="cs, physics, econ, …; otherwise paper.toml or the paper's words decide")
-def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | None) -> None:
-    """Make environments from PAPERS: each one paper, as a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX."""
+@click.option("--limit", default=None, type=click.IntRange(1), help="only the first papers")
+@click.option("--max-cost", default=None, type=click.FloatRange(0.0), help="what this call may spend, by the recipe's prices")
+def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | None, limit: int | None, max_cost: float | None) -> None:
+    """Make environments from PAPERS: each one paper, as a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX. Run again to go on."""
     from papergym.data_pipeline.build import build as build_environments
     from papergym.data_pipeline.collection import check_single_papers
 
     if out.suffix != ".jsonl":
         raise InputError(f"--out {out}: name a .jsonl file to write the environments to")
     check_single_papers(papers)
-    summary = build_environments(papers, out, extractor=extractor, domain=domain)
-    click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}")
+    summary = build_environments(papers, out, extractor=extractor, domain=domain, limit=limit, max_cost=max_cost)
+    left = f", {summary.left} left over at the end of the budget: run again to go on" if summary.left else ""
+    click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}{left}")
+    if summary.report:
+        click.echo(summary.report)
 
 
 @main.command("import")
