@@ -26,7 +26,7 @@ def expm1(x):
 
 @triton.jit
 def log1p(x):
-    """log(1 + x) for −½ ≤ x ≤ 1 with a relative error of a few ulp: 2 artanh(z) by its series, z = x / (2 + x), |z| ≤ ⅓."""
+    """log(1 + x) for −0.51 ≤ x ≤ 1.02 with a relative error of a few ulp: 2 artanh(z) by its series, z = x / (2 + x), |z| ≤ ⅓."""
     z = x / (2 + x)
     square = z * z
     series = 1 / 13 + square * (1 / 15)
@@ -39,18 +39,18 @@ def log1p(x):
 
 
 @triton.jit
-def log_mixture(gap, weight: tl.constexpr):
-    """log(1 + weight · (e^gap − 1)) for 0 < weight ≤ ½, to a few ulp, with one exponential and no logarithm of an entry.
+def log_mixture(x, weight, log_weight, log_rest):
+    """log(1 + weight (e^x − 1)) = base + tail to a few ulp, with one exponential and no logarithm of an entry: (tail, near, above).
 
-    Beyond a point it is taken as gap + log weight + log(1 + (1 − weight)/weight · e^−gap): either argument of log1p stays in −½ to 1.
+    weight in (0, 1), its logarithm and log_rest = log(1 − weight) may be scalars. The base is 0 where `near`, |x| < 0.7; else
+    x + log_weight where `above`, that is, where weight e^x is the larger summand; else log_rest. They are kept apart so that a caller
+    can leave out a base that cancels.
     """
-    log_weight = tl.log(tl.full([], weight, tl.float32))
-    log_ratio = tl.log(tl.full([], (1 - weight) / weight, tl.float32))
-    far = gap > tl.maximum(log_ratio, 1.0)
-    exponent = tl.where(far, log_ratio - gap, gap)
-    exponential = tl.exp(exponent)
-    near = weight * expm1(exponent)
-    return log1p(tl.where(far, exponential, near)) + tl.where(far, gap + log_weight, 0.0)
+    log_ratio = x + log_weight - log_rest  # of the summands weight e^x and 1 − weight
+    near = tl.abs(x) < 0.7
+    exponent = tl.where(near, x, -tl.abs(log_ratio))
+    tail = log1p(tl.where(near, weight * expm1(exponent), tl.exp(exponent)))
+    return tail, near, log_ratio > 0
 
 
 @triton.jit

@@ -34,7 +34,8 @@ class Divergence:
     balance: beta -> κ. Σ_j κ (q_j − p_j) is zero in exact arithmetic; adding it to the unclipped sum cancels the first-order
     effect of a rounding error in either log-sum-exp. It plays no part under an element clip, which acts on f_j itself.
     twin: "module:function" of the same function for backend `triton`: a @triton.jit function of (student_logprobs, teacher_logprobs,
-    beta: tl.constexpr), all fp32 of one shape, that returns (f, derivative). It is imported when it is first used.
+    mean_gap, beta: tl.constexpr), namely a tile in fp32, its row's Σ q (log p − log q) as a scalar, and β, that returns
+    (f, derivative, c), with c = 0 for none. It is imported when it is first used.
     """
 
     entries: Entries

@@ -171,14 +171,16 @@ def _entries(logits: Tensor, options: JsdOptions) -> tuple[Tensor, Tensor]:
     clipped = torch.zeros(rows, dtype=torch.int64, device=logits.device)
     for block in row_blocks(logits[0]):
         student, teacher = logits[0, block], logits[1, block]
-        value, derivative, lacking = weighted_entries(student, teacher, options, clipped[block])
+        value, derivative, constant, kept = weighted_entries(student, teacher, options, clipped[block])
         probs = student.exp()
+        if constant is not None and kept is not None:
+            derivative.addcmul_(kept.mul_(probs), constant)
         sums[0, block] = value.sum(-1)
         sums[1, block] = derivative.sum(-1)
         sums[2, block] = -(student.clamp(min=-1e4) * probs).sum(-1)
         sums[3, block] = -(teacher.clamp(min=-1e4) * teacher.exp()).sum(-1)
-        if lacking is not None:
-            shift[block] = lacking.squeeze(-1)
+        if constant is not None and kept is None:
+            shift[block] = constant.squeeze(-1)
             sums[1, block] += shift[block] * probs.sum(-1)
         student.copy_(derivative)
         teacher.copy_(probs)

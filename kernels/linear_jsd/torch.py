@@ -165,7 +165,7 @@ def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, opti
     teacher, teacher_probs = normalise_(teacher_logits, options.temperature)
     support = None if options.restriction is None else options.restriction(student, teacher, student_probs, teacher_probs)
     pair = (student, teacher) if support is None else (support.student, support.teacher)
-    value, derivative, _ = weighted_entries(*pair, options, out.clipped)
+    value, derivative, constant, kept = weighted_entries(*pair, options, out.clipped)
     torch.sum(value, -1, out=out.divergence)
 
     top = row_argmax(teacher)
@@ -175,7 +175,12 @@ def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, opti
     if gradient:
         probs = student_probs if support is None else support.student.exp()
         # G, over Σ q so that the gradient sums to 0 in spite of rounding: where all g_j/q_j nearly agree, all of it hangs on that.
-        total = derivative.sum(-1, keepdim=True).div_(probs.sum(-1, keepdim=True))
+        mass = probs.sum(-1, keepdim=True)
+        total = derivative.sum(-1, keepdim=True).div_(mass)
+        if constant is not None and kept is not None:  # the kept entries get it by the mass of the cut ones, and these by that of the kept
+            kept_probs, cut_probs = kept * probs, (1 - kept) * probs
+            kept_share, cut_share = (side.sum(-1, keepdim=True).div_(mass).mul_(constant) for side in (kept_probs, cut_probs))
+            derivative.addcmul_(kept_probs, cut_share).addcmul_(cut_probs, kept_share, value=-1)
         target = student_logits if support is None else torch.empty_like(derivative)
         torch.addcmul(derivative, probs, total, value=-1, out=target)
         if support is not None:
@@ -184,29 +189,25 @@ def _block_pass(student_logits: torch.Tensor, teacher_logits: torch.Tensor, opti
 
 def weighted_entries(
     student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions, clipped: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Value and derivative [r, V] with balance or clip applied, and the constant that the derivative lacks, if it lacks one.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """Value and derivative [r, V] with balance or clip applied; the constant c [r, 1] of which the derivative lacks c q, or None;
+    and which entries [r, V] the clip kept, as 0 or 1, or None: the others have a derivative of 0 and lack nothing.
 
     clipped [r] receives the number of entries cut.
     """
     value, derivative, *rest = options.divergence.entries(student, teacher, options.beta)
-    shift = rest[0] if rest else None
+    constant = rest[0] if rest else None
     if options.element_clip is None:
         clipped.zero_()
         balance = options.divergence.balance(options.beta)
         if balance:  # exponentials of the rounded log-probs: it is their normalisation that needs the balance
             value = value.add(student.exp().sub_(teacher.exp()), alpha=balance)
-        return value, derivative, shift
-    if shift is not None:
-        derivative = torch.addcmul(derivative, student.exp(), shift)
+        return value, derivative, constant, None
     kept = torch.le(value, options.element_clip, out=torch.empty_like(value))  # 0 or 1; a float mask vectorises, a bool one does not
     clipped.copy_(value.shape[-1] - kept.sum(-1))
     largest = torch.finfo(value.dtype).max
-    return (
-        value.clamp(max=options.element_clip),
-        kept.mul_(derivative.clamp(-largest, largest)),
-        None,
-    )  # a cut term may have an infinite one
+    derivative = derivative.clamp(-largest, largest).mul_(kept)  # a cut term may have an infinite one
+    return value.clamp(max=options.element_clip), derivative, constant, kept
 
 
 def _head_gradient(operands, rows: torch.Tensor | None, weights: torch.Tensor, options: JsdOptions) -> torch.Tensor:

@@ -12,10 +12,10 @@ import triton.language as tl
 from papergym.kernels.triton_math import LOWEST, add_tile, difference, merge_lanes
 
 # Rows of `statistics` [STATISTICS, n] fp32.
-DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_DERIVATIVE = map(
-    tl.constexpr, range(8)
+DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_GAP, MEAN_DERIVATIVE = map(
+    tl.constexpr, range(9)
 )
-STATISTICS = 8
+STATISTICS = 9
 # Rows of `counts` [COUNTS, n] int64.
 TOP1_AGREE, CLIPPED = map(tl.constexpr, range(2))
 COUNTS = 2
@@ -37,7 +37,7 @@ def divergence_rows(
     student,  # [R, V] fp32 raw logits
     teacher,  # [R, V] fp32 raw logits
     gradient,  # [R, V] fp32 or bf16; may share the student's memory, each row beginning where the student's row does
-    statistics,  # [8, n] fp32, from the chunk's first row on
+    statistics,  # [9, n] fp32, from the chunk's first row on
     counts,  # [2, n] int64, likewise
     rows,  # n
     vocabulary,
@@ -60,16 +60,23 @@ def divergence_rows(
     tiles = tl.cdiv(vocabulary, LANES)
 
     student_max, teacher_max = tl.full([LANES], LOWEST, tl.float32), tl.full([LANES], LOWEST, tl.float32)
-    student_sum, teacher_sum = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
+    student_sum, teacher_sum, gap_sum = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
     for tile in range(tiles):
         columns = tile * LANES + tl.arange(0, LANES)
         inside = columns < vocabulary
         student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
         teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
+        former = student_max
         student_max, student_sum = add_tile(student_max, student_sum, student_logits, scale)
         teacher_max, teacher_sum = add_tile(teacher_max, teacher_sum, teacher_logits, scale)
+        gap = tl.where(student_logits == teacher_logits, 0.0, teacher_logits - student_logits)
+        gap = tl.minimum(tl.maximum(gap, LOWEST), -LOWEST)  # 0 · inf would be NaN
+        gap_sum = gap_sum * tl.exp((former - student_max) * scale) + tl.exp((student_logits - student_max) * scale) * gap
     student_top, student_log_sum = merge_lanes(student_max, student_sum, scale)
     teacher_top, teacher_log_sum = merge_lanes(teacher_max, teacher_sum, scale)
+    # Σ q (log p − log q)
+    gap_total = tl.sum(gap_sum * tl.exp((student_max - student_top) * scale), 0) * tl.exp(-student_log_sum)
+    mean_gap = (gap_total + student_top - teacher_top) * scale + student_log_sum - teacher_log_sum
 
     divergence, derivatives, probabilities = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
     entropy, teacher_entropy = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
@@ -81,12 +88,12 @@ def divergence_rows(
         teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
         student_logprobs = (student_logits - student_top) * scale - student_log_sum
         teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
-        value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+        value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, mean_gap, BETA)
         student_probs, teacher_probs = tl.exp(student_logprobs), tl.exp(teacher_logprobs)
         if CLIP:
             cut = value > clip
             value = tl.where(cut, clip, value)
-            derivative = tl.where(cut, 0.0, derivative)
+            derivative = tl.where(cut, 0.0, derivative + constant * student_probs)
             clipped += cut.to(tl.int32)
         elif BALANCE != 0:
             value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
@@ -108,6 +115,7 @@ def divergence_rows(
     tl.store(statistics + STUDENT_LOG_SUM * rows + row, student_log_sum)
     tl.store(statistics + TEACHER_MAX * rows + row, teacher_top)
     tl.store(statistics + TEACHER_LOG_SUM * rows + row, teacher_log_sum)
+    tl.store(statistics + MEAN_GAP * rows + row, mean_gap)
     tl.store(statistics + MEAN_DERIVATIVE * rows + row, mean_derivative)
     tl.store(counts + TOP1_AGREE * rows + row, agree.to(tl.int64))
     tl.store(counts + CLIPPED * rows + row, tl.sum(clipped, 0).to(tl.int64))
@@ -120,10 +128,11 @@ def divergence_rows(
             teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
             student_logprobs = (student_logits - student_top) * scale - student_log_sum
             teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
-            value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+            student_probs = tl.exp(student_logprobs)
+            value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, mean_gap, BETA)
             if CLIP:
-                derivative = tl.where(value > clip, 0.0, derivative)
-            slope = (derivative - tl.exp(student_logprobs) * mean_derivative) * scale
+                derivative = tl.where(value > clip, 0.0, derivative + constant * student_probs)
+            slope = (derivative - student_probs * mean_derivative) * scale
             # A bf16 row is packed into the first half of its fp32 row: tile t covers bytes of tiles t/2 to (t+1)/2, at most t.
             # All threads have read those once they have met here.
             tl.debug_barrier()
@@ -135,7 +144,7 @@ def gradient_tile(
     student,  # [R, C] fp32 raw logits of C columns
     teacher,  # [R, C] fp32 raw logits
     gradient,  # [R, C] fp32 or bf16; may be `student` itself if fp32
-    statistics,  # [8, n] fp32, from the chunk's first row on
+    statistics,  # [9, n] fp32, from the chunk's first row on
     weights,  # [R] fp32 upstream weight
     rows,  # n
     width,  # C
@@ -158,9 +167,10 @@ def gradient_tile(
     teacher_shift = tl.load(statistics + TEACHER_MAX * rows), tl.load(statistics + TEACHER_LOG_SUM * rows)
     student_logprobs = (student_logits - student_shift[0]) * scale - student_shift[1]
     teacher_logprobs = (teacher_logits - teacher_shift[0]) * scale - teacher_shift[1]
-    value, derivative = ENTRIES(student_logprobs, teacher_logprobs, BETA)
+    student_probs = tl.exp(student_logprobs)
+    value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, tl.load(statistics + MEAN_GAP * rows), BETA)
     if CLIP:
-        derivative = tl.where(value > clip, 0.0, derivative)
-    slope = derivative - tl.exp(student_logprobs) * tl.load(statistics + MEAN_DERIVATIVE * rows)
+        derivative = tl.where(value > clip, 0.0, derivative + constant * student_probs)
+    slope = derivative - student_probs * tl.load(statistics + MEAN_DERIVATIVE * rows)
     slope *= scale * tl.load(weights + row)
     tl.store(gradient + offset + columns, slope.to(gradient.dtype.element_ty), mask=inside)

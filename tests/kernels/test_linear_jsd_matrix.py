@@ -29,6 +29,10 @@ def name(shape):
     return "x".join(map(str, shape))
 
 
+def device_of(backend):
+    return "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+
+
 def make(shape, dtype, distribution, masked, teacher, generator):
     """Inputs whose logits have the named shape. Token 0 is the student's favourite, token 1 the teacher's, by a feature of their own."""
     rows, width, vocabulary = shape
@@ -107,7 +111,7 @@ def check(backend, check_bars, expected_jsd, case, beta, temperature, clip):
     wide = [oracle(kind, mask=None) for kind in (torch.float64, torch.float32) if few]
 
     shared = tensors[1] is tensors[3]
-    device = "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    device = device_of(backend)
     student, head, teacher, teacher_head = (tensor.to(device, copy=True) for tensor in tensors)
     student.requires_grad_(), head.requires_grad_()
     # 24 MiB: several chunks at the larger shapes
@@ -150,13 +154,14 @@ def test_every_pair_of_settings_at_full_size_in_triton(combination, check_bars, 
         check("triton", check_bars, expected_jsd, Case(shape, dtype, *rest), beta, temperature, clip)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=name)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, marks=pytest.mark.slow if shape in SHAPES[:2] else pytest.mark.soak, id=name(shape)) for shape in SHAPES]
+)
 @pytest.mark.parametrize("backend", BACKENDS[:2], indirect=True)
 def test_whole_product(backend, shape, dtype, distribution, check_bars, expected_jsd):
-    """Masks and teachers take turns, all else is the full product. docs/log.md has the settings that are known to miss."""
+    """Masks and teachers take turns, all else is the full product."""
     turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
     missed = []
     for temperature in TEMPERATURES:
@@ -169,23 +174,25 @@ def test_whole_product(backend, shape, dtype, distribution, check_bars, expected
     assert not missed, "\n".join(missed)
 
 
-@pytest.mark.parametrize("backend", BACKENDS[:2], indirect=True)
+@pytest.mark.parametrize("backend", [*BACKENDS[:2], "triton"], indirect=True)
 @pytest.mark.parametrize("beta", BETAS + [0.75, 0.999])
 @pytest.mark.parametrize("sigma", [1, 4, 7, 12])
 def test_far_apart(backend, beta, sigma, check_bars, expected_jsd):
     """Independent logits of N(0, σ²): log(q/m) is nearly constant where the student has mass, and the gradient is what differs."""
     generator = torch.Generator().manual_seed(11)
     head, weights = torch.eye(1000), torch.randn(8, generator=generator)
-    for _ in range(4):
+    for _ in range(1 if backend == "triton" else 4):
         student, teacher = sigma * torch.randn(2, 8, 1000, generator=generator)
         exact, plain = (expected_jsd(student, head, teacher, head, weights, beta, dtype=kind) for kind in (torch.float64, torch.float32))
+        device = device_of(backend)
         student.requires_grad_()
-        out = fused_linear_jsd(student, head, teacher, head, beta=beta, backend=backend)
-        (out.divergence * weights).sum().backward()
-        check_bars("divergence", out.divergence, exact.divergence, plain.divergence)
+        shared = head.to(device)
+        out = fused_linear_jsd(student.to(device), shared, teacher.to(device), shared, beta=beta, backend=backend)
+        (out.divergence * weights.to(device)).sum().backward()
+        check_bars("divergence", out.divergence.cpu(), exact.divergence, plain.divergence)
         check_bars("hidden", student.grad, exact.hidden, plain.hidden)
         if sigma >= 4:  # not only within the bar: far below the plain formula, which loses most digits here
-            assert (student.grad - exact.hidden).norm() <= 2e-5 * exact.hidden.norm()
+            assert (student.grad - exact.hidden).norm() <= 1e-5 * exact.hidden.norm()
 
 
 @pytest.mark.parametrize("clip", CLIPS[:2])

@@ -144,9 +144,9 @@ def test_a_twin_is_its_divergence(name, beta):
         ours, expected = (
             fused_linear_jsd(student, head, teacher, head, beta=beta, divergence=name, backend=b) for b in ("triton", "torch")
         )
-        assert close(ours.divergence, expected.divergence, 1e-4 if noise < 1 else 1e-5)
+        assert close(ours.divergence, expected.divergence, 5e-4 if noise < 1 else 1e-5)  # of 1e-7: what rounding the logits leaves
         one, other = (torch.autograd.grad((out.divergence * weights).sum(), student)[0] for out in (ours, expected))
-        assert close(one, other, 1e-4 if noise < 1 else 1e-5)
+        assert close(one, other, 5e-4 if noise < 1 else 1e-5)
 
 
 OUTSIDE = """
@@ -159,9 +159,10 @@ def entries(student_logprobs, teacher_logprobs, beta):
     return (student - teacher).abs() / 2, (student - teacher).sign() * student / 2
 
 @triton.jit
-def twin(student_logprobs, teacher_logprobs, beta: tl.constexpr):
+def twin(student_logprobs, teacher_logprobs, mean_gap, beta: tl.constexpr):
     student, teacher = tl.exp(student_logprobs), tl.exp(teacher_logprobs)
-    return tl.abs(student - teacher) / 2, tl.where(student > teacher, student, tl.where(student < teacher, -student, 0.0)) / 2
+    slope = tl.where(student > teacher, student, tl.where(student < teacher, -student, 0.0)) / 2
+    return tl.abs(student - teacher) / 2, slope, 0.0
 
 total_variation = Divergence(entries, twin="outside_twin:twin")
 """
