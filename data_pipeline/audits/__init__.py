@@ -1,0 +1,1 @@
+"""What a rubric data set is worth: leakage, composition, duplicates, faithfulness. `papergym audit`."""
