@@ -126,6 +126,30 @@ def benchmark(heldout: Path, out: Path) -> None:
 
 
 @main.command()
+@click.argument("files", nargs=-1, type=PATH, required=True)
+@click.option("--out", type=PATH, required=True, help="a directory for tables, pictures, JSON and sheets")
+@click.option("--judge", default=None, help="a .toml file of kind llm, whose model looks for leakage and sorts the criteria")
+@click.option(
+    "--sample", default=1000, show_default=True, type=click.IntRange(1), help="environments of each file that the model is asked about"
+)
+@click.option(
+    "--papers", type=PATH, default=None, help="the folder that the environments were built from: checks that what they quote is there"
+)
+@click.option("--sheet", is_flag=True, help="write a sheet for a person to label instead")
+@click.option("--rubrics", default=20, show_default=True, type=click.IntRange(1), help="of each file that go on the sheet")
+@click.option(
+    "--answers", multiple=True, type=PATH, help="RUN/eval/ROW.jsonl: the judge's verdicts are labelled, or compared with labels, too"
+)
+@click.option("--labels", multiple=True, type=PATH, help="a sheet that was labelled, .json or .csv; may be repeated")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="of the samples")
+def audit(files: tuple[Path, ...], out: Path, sheet: bool, rubrics: int, **options: Any) -> None:
+    """Measure rubric data sets: FILES of environments, JSON lines, beside each other. Leakage, composition, duplicates, faithfulness."""
+    from papergym.data_pipeline.audits.command import run_audit
+
+    click.echo(run_audit(files, out, sheet=rubrics if sheet else 0, **options))
+
+
+@main.command()
 @click.option("--model", "model_path", required=True, help='Hugging Face directory, .gguf or "smollm2-135m"')
 @click.option("--adapter", type=PATH, default=None, help="a LoRA adapter in PEFT layout")
 @click.option("--environments", type=PATH, required=True, help="held-out environments, JSON lines")
