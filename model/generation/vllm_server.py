@@ -1,4 +1,5 @@
-"""A vLLM server as a child process: started, waited for until it is healthy, and stopped with everything that it started."""
+"""A vLLM server as a child process: started, waited for until it is healthy, and stopped with everything that it started, also when this
+process is killed."""
 
 import json
 import os
@@ -22,15 +23,29 @@ _LOG_LINES = 20  # of the server's log in the message about a failure
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. url: its address, up to and with /v1. process: the leader of a process group of its own."""
+    """A running server. url: its address, up to and with /v1. process: the server itself. group: of it and of all that it started."""
 
     url: str
     process: subprocess.Popen
+    group: int
 
     def kill(self) -> None:
         """Ends it at once, with everything that it started."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        os.killpg(self.group, signal.SIGKILL)
         self.process.wait()
+
+    def load_adapter(self, name: str, path: str | Path) -> None:
+        """Serves a LoRA adapter (PEFT layout) as a model called `name` beside the base model, in place of what had that name before.
+
+        The server needs enable_lora=True and the environment variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=1. Raises InputError with what it
+        says when it refuses.
+        """
+        body = json.dumps({"lora_name": name, "lora_path": str(Path(path).absolute()), "load_inplace": True}).encode()
+        request = urllib.request.Request(f"{self.url}/load_lora_adapter", body, {"Content-Type": "application/json"})
+        try:
+            urllib.request.urlopen(request, timeout=300).close()
+        except urllib.error.HTTPError as error:
+            raise InputError(f"{path}: the vLLM server can't load this adapter, {error.read().decode(errors='replace')[:300]}") from error
 
 
 @contextmanager
@@ -44,7 +59,7 @@ def vllm_server(
     python: str = sys.executable,
     environment: Mapping[str, str] | None = None,
     **options: Any,
-) -> Iterator["Server"]:
+) -> Iterator[Server]:
     """Serves a checkpoint on 127.0.0.1 while the block runs.
 
     log: file for what the server prints. name: what clients call the model. port: a free one by default. start_timeout: seconds until it
@@ -56,16 +71,30 @@ def vllm_server(
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--model", str(model), "--served-model-name", name, *_flags(options)]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "ab") as output:
-        # A session of its own, so that stopping the group stops the engine's processes too.
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **(environment or {})}
-        )
+    # The watchdog leads the group, and reads from a pipe that ends when this process does, however it does; then it ends the group.
+    watchdog = subprocess.Popen(["/bin/sh", "-c", "read -r _; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0)
+    server = None
     try:
-        _wait_until_healthy(process, port, log, start_timeout)
-        yield Server(f"http://127.0.0.1:{port}/v1", process)
+        with open(log, "ab") as output:
+            server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=watchdog.pid,
+                env={**os.environ, **(environment or {})},
+            )
+        _wait_until_healthy(server, port, log, start_timeout)
+        yield Server(f"http://127.0.0.1:{port}/v1", server, watchdog.pid)
     finally:
-        _stop(process)
+        if server is not None:
+            _ask_to_end(server)
+        with suppress(ProcessLookupError):  # raised when nobody of the group is left
+            os.killpg(watchdog.pid, signal.SIGKILL)
+        for process in (server, watchdog):
+            if process is not None:
+                process.wait()
+        watchdog.stdin.close()  # type: ignore[union-attr]
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -93,15 +122,11 @@ def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
 
-def _stop(process: subprocess.Popen, patience: float = 20.0) -> None:
-    """Asks the server to end, and ends its whole group after that."""
+def _ask_to_end(process: subprocess.Popen, patience: float = 20.0) -> None:
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-    with suppress(ProcessLookupError):  # raised when nobody of the group is left
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _free_port() -> int:

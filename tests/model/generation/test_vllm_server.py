@@ -55,8 +55,8 @@ def test_it_is_healthy_inside_the_block_and_gone_with_its_children_after_it(serv
     with serve("works", name="judge", max_model_len=4096, enforce_eager=True, structured_outputs_config={"backend": "guidance"}) as server:
         with urllib.request.urlopen(server.url.removesuffix("/v1") + "/health", timeout=10) as reply:
             assert reply.status == 200
-        assert group_is_alive(server.process.pid)
-    assert not group_is_alive(server.process.pid)
+        assert group_is_alive(server.group)
+    assert not group_is_alive(server.group)
     said = (tmp_path / "logs" / "server.log").read_text()
     arguments = json.loads(said.removeprefix("arguments ").rpartition("]")[0] + "]")
     port = server.url.split(":")[-1].removesuffix("/v1")
@@ -68,11 +68,40 @@ def test_it_is_healthy_inside_the_block_and_gone_with_its_children_after_it(serv
 def test_it_is_gone_after_an_error_in_the_block_and_after_a_kill(serve):
     with pytest.raises(KeyError), serve("works") as server:
         raise KeyError
-    assert not group_is_alive(server.process.pid)
+    assert not group_is_alive(server.group)
     with serve("works") as server:
         server.kill()
         assert server.process.poll() is not None
-    assert not group_is_alive(server.process.pid)
+    assert not group_is_alive(server.group)
+
+
+def test_it_is_gone_with_its_children_when_the_process_that_started_it_is_killed(serve, tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from papergym.model.generation.vllm_server import vllm_server
+with vllm_server("m", log=Path(sys.argv[1]), python=sys.argv[2], environment={"MODE": "works"}) as server:
+    print(server.group, flush=True)
+    sys.stdin.read()
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "log"), str(tmp_path / "python")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        group = parent.stdout.readline().strip()
+        assert group_is_alive(group)
+        parent.kill()
+    wait_until(lambda: not group_is_alive(group))
+
+
+def wait_until(true, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_adapter_that_the_server_refuses_is_said(serve):
+    with serve("works") as server, pytest.raises(InputError, match=r"some/adapter: the vLLM server can't load this adapter"):
+        server.load_adapter("mine", "some/adapter")
 
 
 def test_a_server_that_dies_is_shown_with_the_end_of_its_log(serve):
