@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,22 @@ from papergym.bench.tiny import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = "make|papergym|pytest|python|torchrun|pip|source|tensorboard|git|bash|for|[A-Z_]+=[^ ]+"
+PROGRAMS = "make|papergym|pytest|python|torchrun|srun|pip|source|tensorboard|git|bash|for|[A-Z_]+=[^ ]+"
 COMMAND = re.compile(rf"^(?:{PROGRAMS}) ", re.MULTILINE)
 NAMED_FILE = re.compile(r"^# ([\w/]+\.(?:py|toml))\n")
 
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+# A cluster of two machines that are this one: Slurm's part is to start the same command on each and to say what they are called.
+SLURM = {
+    "srun": 'while [[ $1 == --* ]]; do shift 2; done\n"$@" & first=$!\n"$@" & wait $first && wait $!',
+    "scontrol": "echo 127.0.0.1",
+}
 # What stands for what a reader has and the test has not. Everything else of a command runs as it is printed.
 SUBSTITUTIONS = {
     "smollm2-135m": "models/Qwen3-1.7B",  # where the test's tiny model is
@@ -27,6 +40,8 @@ SUBSTITUTIONS = {
     "tensorboard --logdir": "tensorboard --inspect --logdir",  # reads the events and ends, in place of a server
     "--out FILE.json": "--out file.json",
     "--judge module:function": "--judge lexical",
+    "--nnodes 2 --nproc-per-node 4": "--nnodes 2 --nproc-per-node 1",
+    ":29500": f":{free_port()}",
 }
 RECIPES = {  # lines of configs/*.toml
     r"^path = .*": 'path = "models/Qwen3-1.7B"',
@@ -108,12 +123,16 @@ def folder(tmp_path: Path) -> Path:
             text = re.sub(line, replacement, text, flags=re.MULTILINE)
         (tmp_path / "configs" / recipe.name).write_text(text, encoding="utf-8")
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "bin").mkdir()
+    for program, script in SLURM.items():
+        (tmp_path / "bin" / program).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / "bin" / program).chmod(0o755)
     return tmp_path
 
 
 @pytest.mark.slow
 def test_every_command_runs(folder):
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     for document in DOCUMENTS:
         for name, text in files(document):
             (folder / name).write_text(text, encoding="utf-8")
@@ -126,5 +145,8 @@ def test_every_command_runs(folder):
             done = subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{document.name}:\n{script}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     runs = folder / "runs"
-    assert all((runs / name / "adapter").is_dir() for name in ("trial", "reinforce", "my_loss", *(f"grpo_seed{gpu}" for gpu in range(4))))
+    assert all(
+        (runs / name / "adapter").is_dir()
+        for name in ("trial", "reinforce", "my_loss", "two_machines", *(f"grpo_seed{gpu}" for gpu in range(4)))
+    )
     assert (runs / "profiled/profile/trace.json.gz").exists() and (runs / "report.html").exists() and (runs / "mine/report.html").exists()
