@@ -203,9 +203,22 @@ def merge(model: str, adapter: Path, out: Path, dtype: str) -> None:
     """Add an adapter to its base model: a Hugging Face directory that transformers and vLLM load."""
     import torch
 
-    from papergym.model.weights import merge_adapter
+    from papergym.model.convert import convert_model
 
-    click.echo(merge_adapter(model, adapter, out, getattr(torch, dtype)))
+    click.echo(convert_model(model, out, adapter=adapter, dtype=getattr(torch, dtype)))
+
+
+@main.command()
+@click.argument("model")
+@click.option("--out", type=PATH, required=True, help="a new directory")
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+def convert(model: str, out: Path, dtype: str) -> None:
+    """Write MODEL, a .gguf file, a Hugging Face directory or "smollm2-135m", as a directory that transformers and vLLM load."""
+    import torch
+
+    from papergym.model.convert import convert_model
+
+    click.echo(convert_model(model, out, dtype=getattr(torch, dtype)))
 
 
 @main.command()
@@ -248,6 +261,23 @@ def demo(papers: Path, run_dir: Path, config: Path | None, overrides: tuple[str,
         run_long_demo(papers, run_dir, config or Path("configs/demo_long.toml"), overrides + more)
     else:
         run_demo(papers, run_dir, config or Path("configs/demo.toml"), overrides + more)
+
+
+@main.command()
+@click.option("--config", "path", type=PATH, required=True, help="a TOML recipe of a trainer, see configs/")
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--gpu", required=True, help="a6000, pro6000, h100 or h200")
+@click.option("--prompt-tokens", default=512, show_default=True, type=click.IntRange(1), help="of every prompt")
+@click.option("--response-tokens", default=None, type=click.IntRange(2), help="of every response  [default: sampling.max_tokens]")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override the recipe, e.g. sampling.max_tokens=8192")
+@click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
+def plan(
+    path: Path, gpus: int, gpu: str, prompt_tokens: int, response_tokens: int | None, overrides: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    """Predict memory and seconds a step of a recipe on some GPUs, and what to change when it does not fit. Needs no GPU and no model."""
+    from papergym.planning.plan import report as report_plan
+
+    click.echo(report_plan(path, gpus, gpu, prompt_tokens, response_tokens, overrides + more))
 
 
 @main.group()
