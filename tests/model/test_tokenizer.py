@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from papergym.errors import InputError
-from papergym.model.gguf_vocabulary import NORMALIZERS, PRE_TOKENIZERS
+from papergym.model.gguf_vocabulary import NORMALIZERS, PRE_TOKENIZERS, write_tokenizer
 from papergym.model.tokenizer import Tokenizer
 
 CORPUS = [
@@ -234,12 +234,15 @@ def test_gguf_metadata_equals_the_tokenizer_json_it_was_made_from(byte_level: Pa
     assert NORMALIZERS["qwen2"] == {"type": "NFC"}
     write_gguf(tmp_path / "model.gguf", json.loads((byte_level / "tokenizer.json").read_text()))
     ours, other = Tokenizer(tmp_path / "model.gguf"), Tokenizer(byte_level)
+    write_tokenizer(tmp_path / "model.gguf", tmp_path)
+    assert_same_encoding(tmp_path, TEXTS)
     for text in TEXTS:
         assert ours.encode(text) == other.encode(text), text
         assert ours.encode(text, special=False) == other.encode(text, special=False), text
         assert ours.decode(ours.encode(text)) == other.decode(ours.encode(text)), text
     chat = [{"role": "user", "content": "hi"}]
     assert ours.chat(chat) == other.chat(chat) + other.encode("<|im_end|>")  # eos_token reaches the template
+    assert Tokenizer(tmp_path).chat(chat) == ours.chat(chat)
 
 
 def test_gguf_vocabularies_that_are_not_supported_are_named(byte_level: Path, tmp_path: Path) -> None:
