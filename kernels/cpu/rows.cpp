@@ -46,7 +46,6 @@ struct Softmax {
 
     Floats scaled(Floats logit) const { return at_least((logit - largest) * inverse_temperature, -104); }
     Floats probability(Floats logit) const { return exp(scaled(logit)) * inverse_total; }
-    double log_sum_exp() const { return double(largest) * inverse_temperature + log_total; }
     void finish(double total, double moment) {
         log_total = std::log(total);
         inverse_total = float(1 / total);
@@ -115,14 +114,16 @@ struct Mixture {
 
 template <bool reverse>
 struct Endpoint {
-    float constant() const { return reverse; }
+    float centre;  // the row's mean log ratio: scores of the reverse divergence are relative to it
+
+    float constant() const { return reverse ? 1 - centre : 0; }
     Entries operator()(Floats gap, Floats q, Floats p, bool clipped) const {
         Floats minus_one, whole;
         exp_both(at_most(at_least(gap, -LARGEST_GAP), LARGEST_GAP), minus_one, whole);
         const Floats excess = (gap > -1) & (gap < 1) ? -q * minus_one : q - p;  // q - p; it balances the sum of an unclipped token
         const Floats product = (reverse ? q : p) == 0 ? Floats{} : gap * (reverse ? -q : p);
         const Floats value = clipped ? product : reverse ? product - excess : product + excess;
-        if (reverse) return {value, q == 0 ? Floats{} : -gap};
+        if (reverse) return {value, q == 0 ? Floats{} : centre - gap};
         return {value, clipped ? -p : excess};
     }
 };
@@ -136,15 +137,16 @@ struct Row {
 template <class Formula>
 void jsd_row(const Jsd& options, const Row& row, const Softmax& student, const Softmax& teacher, Formula formula) {
     const int64_t vocabulary = options.vocabulary;
-    const float offset = student.log_sum_exp() - teacher.log_sum_exp();
+    // log p - log q = (t - s - apart) / temperature + offset. Where t and s nearly agree, t - s is exact; where both are largest, the bracket is 0.
+    const float apart = teacher.largest - student.largest;
+    const float offset = (double(student.largest) - teacher.largest + apart) * options.inverse_temperature + student.log_total - teacher.log_total;
     const bool forward = options.beta == 0;  // there, scores are derivatives
     Sum value, derivative, kept_mass, cut_mass;
     int64_t cut_entries = 0;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats s = load(row.student + i, left, -INF), t = load(row.teacher + i, left, -INF);
         const Floats q = student.probability(s), p = teacher.probability(t);
-        // The difference of logits that nearly agree is exact; of equal infinities it is taken as 0.
-        const Floats gap = (s == t ? Floats{} : (t - s) * options.inverse_temperature) + offset;
+        const Floats gap = ((s == t ? Floats{} : t - s) - apart) * options.inverse_temperature + offset;  // equal infinities: a difference of 0
         Entries entries = formula(gap, q, p, options.clipped);
         Floats kept = q;
         if (options.clipped) {
@@ -196,12 +198,12 @@ void jsd_row(const Jsd& options, const Row& row) {
     const float* top = std::find(row.teacher, row.teacher + vocabulary, teacher.largest);
     *row.top1_agree = top < row.teacher + vocabulary && row.student[top - row.teacher] == student.largest;
 
+    const double mean_ratio = ratio.total / total.total + student.log_total - teacher.log_total;
     if (options.beta == 0) {
         jsd_row(options, row, student, teacher, Endpoint<false>{});
     } else if (options.beta == 1) {
-        jsd_row(options, row, student, teacher, Endpoint<true>{});
+        jsd_row(options, row, student, teacher, Endpoint<true>{float(std::max(mean_ratio, -1e4))});  // finite, for a teacher of -inf
     } else {
-        const double mean_ratio = ratio.total / total.total + student.log_total - teacher.log_total;
         jsd_row(options, row, student, teacher, Mixture(options.beta, std::max(mean_ratio, LOWEST_CENTRE)));
     }
 }
