@@ -10,7 +10,6 @@
     verdict: "Does the plan meet this criterion, as well as the reference does?",
   };
   let labels = {};
-  let unsaved = false;
   let [rubric, criterion] = [0, 0];
 
   const byId = (id) => document.getElementById(id);
@@ -30,12 +29,14 @@
     byId("failure").hidden = !text;
   }
 
-  // The browser's store may be closed to files: then only saving keeps the labels.
+  const warn = (event) => event.preventDefault();
+
+  // The browser's store may be closed to files: then only saving keeps the labels, and leaving without it is warned of.
   function remember() {
     try {
       localStorage.setItem(place, JSON.stringify(labels));
     } catch {
-      unsaved = true;
+      addEventListener("beforeunload", warn);
     }
   }
 
@@ -59,9 +60,9 @@
   }
 
   function row([key, text], index) {
-    const choice = (name, value) =>
-      el("button", { type: "button", "aria-pressed": String(labels[key] === value), onclick: () => answer(index, value) }, name);
-    const node = el("li", {}, el("p", {}, `${index + 1}. ${text}`), choice("Yes", true), choice("No", false), choice("Skip", undefined));
+    const button = (name, value, pressed) => el("button", { type: "button", ...pressed, onclick: () => answer(index, value) }, name);
+    const choice = (name, value) => button(name, value, { "aria-pressed": String(labels[key] === value) });
+    const node = el("li", {}, el("p", {}, `${index + 1}. ${text}`), choice("Yes", true), choice("No", false), button("Skip", undefined));
     if (index === criterion) node.className = "current";
     return node;
   }
@@ -70,7 +71,6 @@
     const [key] = items[rubric].criteria[index];
     if (value === undefined) delete labels[key];
     else labels[key] = value;
-    unsaved = true;
     remember();
     criterion = Math.min(index + 1, items[rubric].criteria.length - 1);
     draw();
@@ -95,7 +95,7 @@
     const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "labels.json" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    unsaved = false;
+    removeEventListener("beforeunload", warn);
   }
 
   async function load(event) {
@@ -129,7 +129,6 @@
     event.preventDefault();
     KEYS[event.key]();
   });
-  addEventListener("beforeunload", (event) => unsaved && event.preventDefault());
   byId("back").addEventListener("click", () => go(rubric - 1));
   byId("next").addEventListener("click", () => go(rubric + 1));
   byId("open").addEventListener("click", goToFirstOpen);
