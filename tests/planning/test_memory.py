@@ -1,7 +1,11 @@
 """The closed forms beside PyTorch's own accounting of what they describe: fake tensors as on a GPU, over ranks, and for real on a CPU."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -209,3 +213,28 @@ def test_a_whole_micro_batch_on_a_cpu(algorithm, checkpointing):
     items = training_bytes(work, row, 2)
     assert items["logits workspace"] > 0.2 * sum(items.values()) or checkpointing == "none"
     assert sum(items.values()) - items["optimizer"] == pytest.approx(tracker.total("peak"), rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_process_itself_on_a_cpu(tmp_path):
+    """Resident memory as the system counts it, weights apart, of a whole micro-batch in a fresh process."""
+    script = tmp_path / "peak.py"
+    script.write_text(Path(__file__).read_text() + "\n\nif __name__ == '__main__':\n    print(*resident())\n")
+    # The C library gives back what is freed, so that it is not counted twice.
+    settings = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | settings)
+    assert done.returncode == 0, done.stderr
+    measured, expected = map(float, done.stdout.split())
+    assert expected == pytest.approx(measured, rel=0.1)
+
+
+def resident() -> tuple[float, float]:
+    """Measured and predicted growth, bytes."""
+    from papergym.bench.measure import peak_bytes
+
+    work = dataclasses.replace(REAL, algorithm="grpo", response_tokens=400, model=dataclasses.replace(SMALL, num_hidden_layers=4))
+    model, small = build(work), dataclasses.replace(work, response_tokens=4)
+    loss_of(small, model).backward()  # libraries and the gradients' own memory come first
+    [[row]] = micro_batch_rows(work)
+    items = training_bytes(work, row, 2)
+    return peak_bytes(lambda: loss_of(work, model).backward(), "cpu"), items["activations"] + items["logits workspace"]
