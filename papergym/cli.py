@@ -282,7 +282,7 @@ def plan(
 
 @main.group()
 def bench() -> None:
-    """Measure what the kernels cost."""
+    """Measure what kernels and judges cost."""
 
 
 @bench.command("kernels")
@@ -322,6 +322,23 @@ def bench_compile(chips: tuple[int, ...], only: str, out: Path | None) -> None:
     from papergym.bench.compile import report
 
     report(list(chips), only, out)
+
+
+@bench.command("judging")
+@click.option("--model", default="smollm2-135m", show_default=True, help="a Hugging Face directory, .gguf or a name")
+@click.option("--plans", default=50, show_default=True, type=click.IntRange(1), help="with about 17 criteria each")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="that the plans are judged in, each by every way")
+@click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="requests under way")
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
+@click.option("--context", default=8192, show_default=True, type=click.IntRange(1), help="tokens")
+@click.option("--cache", default=2.0, show_default=True, type=click.FloatRange(0.0, min_open=True), help="GiB of the server's cache")
+@click.option("--python", default=None, help="the interpreter of an installation that has vLLM  [default: this one]")
+@click.option("--out", type=PATH, default=None, help="JSON lines")
+def bench_judging(**options: Any) -> None:
+    """Judge plans by the three ways and by a plain client on one vLLM server: plans a second, tokens, agreement."""
+    from papergym.bench.judging import report
+
+    report(**options)
 
 
 if __name__ == "__main__":
