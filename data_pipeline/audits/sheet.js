@@ -72,8 +72,7 @@
     if (value === undefined) delete labels[key];
     else labels[key] = value;
     remember();
-    criterion = Math.min(index + 1, items[rubric].criteria.length - 1);
-    draw();
+    go(rubric, index + 1);
   }
 
   function go(to, at = 0) {
