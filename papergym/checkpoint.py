@@ -1,9 +1,18 @@
-"""Training checkpoints that are either whole or absent: written beside, checksummed, then renamed into place."""
+"""Training checkpoints that are either whole or absent: written beside, checksummed, then renamed into place.
+
+What a run needs besides its tensors is its step: learning rate, order of the data, sampled tokens and every random generator are functions
+of the seed and the step. The manifest says which run the tensors belong to, what wrote them, and how good they are.
+"""
 
 import hashlib
-from collections.abc import Mapping
+import math
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -14,32 +23,126 @@ STATE, MANIFEST = "state.pt", "manifest.json"
 SHARDS = "shards"  # a directory in place of STATE, where several ranks wrote the checkpoint
 
 
-def save_checkpoint(directory: str | Path, step: int, state: Mapping[str, Any], identity: Mapping[str, Any], keep: int = 2) -> Path:
-    """Writes directory/step_XXXXXXXX and removes all but the `keep` newest.
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints stay: the `keep` newest, and the one whose metric `best_by` is highest, or lowest after a minus: "-loss"."""
+
+    keep: int = 2
+    best_by: str | None = None
+
+    def score(self, metrics: Mapping[str, Any]) -> float:
+        """How good a checkpoint is by its metrics, higher is better; minus infinity where its metric is absent or not finite."""
+        if self.best_by is None:
+            return -math.inf
+        value = metrics.get(self.best_by.removeprefix("-"))
+        if value is None or not math.isfinite(value):
+            return -math.inf
+        return -value if self.best_by.startswith("-") else value
+
+
+def save_checkpoint(
+    directory: str | Path,
+    step: int,
+    state: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    retention: Retention = Retention(),
+    metrics: Mapping[str, float] | None = None,
+) -> Path:
+    """Writes directory/step_XXXXXXXX and removes what `retention` doesn't keep.
 
     state: tensors and plain values (adapter, optimizer). identity: what a resume must agree with (model, configuration).
+    metrics: means over the steps since the last checkpoint.
+    Raises InputError when the disk refuses it; the checkpoints before it are untouched then.
     """
     final = Path(directory) / f"step_{step:08d}"
-    with atomic_directory(final) as temporary:
-        torch.save(dict(state), temporary / STATE)
-        write_json(temporary / MANIFEST, {"step": step, "sha256": file_sha256(temporary / STATE), "identity": dict(identity)})
-    prune_checkpoints(directory, keep)
+    with refused_in_a_sentence(final), atomic_directory(final) as temporary:
+        _write_state(temporary / STATE, state)
+        write_manifest(temporary, step, file_sha256(temporary / STATE), identity, metrics)
+    prune_checkpoints(directory, retention)
     return final
 
 
-def prune_checkpoints(directory: str | Path, keep: int) -> None:
-    """Removes all but the `keep` newest checkpoints, and what a kill left of those being written or removed."""
+def write_manifest(
+    directory: Path, step: int, digests: str | Mapping[str, str], identity: Mapping[str, Any], metrics: Mapping[str, float] | None
+) -> None:
+    """Writes what is known of a checkpoint's content beside it. digests: of the state, or of each of its shards."""
+    record = {"step": step, "sha256": digests, "identity": dict(identity), "versions": _versions(), "metrics": dict(metrics or {})}
+    write_json(directory / MANIFEST, record)
+
+
+def differing_versions(path: Path) -> str:
+    """The versions that wrote a checkpoint where they are other than the present ones; empty if none is."""
+    before = _read_manifest(path).get("versions", {})
+    return ", ".join(f"{name} {before[name]}" for name, now in _versions().items() if name in before and before[name] != now)
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}}
+
+
+@contextmanager
+def refused_in_a_sentence(final: Path) -> Iterator[None]:
+    """Turns the system's refusal to write a checkpoint into an InputError, and leaves none of its half behind."""
+    try:
+        yield
+    except OSError as error:
+        remove_leftovers(final)
+        reason = error.strerror or error
+        raise InputError(
+            f"{final}: can't be written ({reason}); make room there, and the same command goes on from the checkpoint before"
+        ) from error
+
+
+def _write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """torch.save, which turns the system's errors into its own; here they stay."""
+    with open(path, "wb") as file:
+        noting = _Noting(file)
+        try:
+            torch.save(dict(state), noting)  # type: ignore[arg-type]
+        except RuntimeError as error:
+            raise noting.error or error from error
+
+
+class _Noting:
+    """A file that remembers what the system refused."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def prune_checkpoints(directory: str | Path, retention: Retention) -> None:
+    """Removes the checkpoints that aren't to be kept, and what a kill left of those being written or removed."""
     directory = Path(directory)
     for leftover in directory.glob(".step_*"):
         remove_leftovers(directory / leftover.stem.removeprefix("."))
-    for old in _checkpoints(directory)[:-keep]:
-        remove_directory(old)
+    best = best_checkpoint(directory, retention)
+    for old in _checkpoints(directory)[: -retention.keep]:
+        if old != best:
+            remove_directory(old)
 
 
 def latest_checkpoint(directory: str | Path) -> Path | None:
     """The newest checkpoint of a directory, or None."""
     found = _checkpoints(Path(directory))
     return found[-1] if found else None
+
+
+def best_checkpoint(directory: str | Path, retention: Retention) -> Path | None:
+    """The checkpoint that is best by the metric of `retention`, the first of equals; None where no checkpoint has it."""
+    scores = {path: retention.score(_read_manifest(path).get("metrics", {})) for path in _checkpoints(Path(directory))}
+    best = max(scores, key=lambda path: scores[path], default=None)
+    return best if best is not None and scores[best] > -math.inf else None
 
 
 def load_checkpoint(path: str | Path, identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,10 +160,7 @@ def check_identity(path: str | Path, identity: Mapping[str, Any]) -> Any:
     Raises InputError naming the file and what differs.
     """
     path = Path(path)
-    manifest = read_json(path / MANIFEST)
-    present = any((path / name).exists() for name in (STATE, SHARDS))
-    if not isinstance(manifest, dict) or not {"sha256", "identity"} <= manifest.keys() or not present:
-        raise InputError(f"{path}: not a whole checkpoint; delete it to use the one before it")
+    manifest = _read_manifest(path)
     for name, value in identity.items():
         if (before := manifest["identity"].get(name)) != value:
             raise InputError(
@@ -68,6 +168,14 @@ def check_identity(path: str | Path, identity: Mapping[str, Any]) -> Any:
                 "resume with the same setting or choose another run.dir"
             )
     return manifest["sha256"]
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest = read_json(path / MANIFEST)
+    present = any((path / name).exists() for name in (STATE, SHARDS))
+    if not isinstance(manifest, dict) or not {"sha256", "identity"} <= manifest.keys() or not present:
+        raise InputError(f"{path}: not a whole checkpoint; delete it to use the one before it")
+    return manifest
 
 
 def _checkpoints(directory: Path) -> list[Path]:

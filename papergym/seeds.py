@@ -1,5 +1,7 @@
 """Seeds as pure functions of what they are for, so that nothing about random state has to be stored or restored."""
 
+import random
+
 import numpy
 
 
@@ -16,3 +18,12 @@ def epoch_order(items: int, per_step: int, step: int, seed: int) -> list[int]:
         epoch, offset = divmod(position, items)
         order.append(int(numpy.random.default_rng([seed, epoch]).permutation(items)[offset]))
     return order
+
+
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators of Python, NumPy and PyTorch, for code that is not ours and draws from them."""
+    import torch
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # of every device

@@ -16,6 +16,8 @@ class RunTable:
     seed: int = 0
     checkpoint_every: int = 10  # steps; the last step is always kept
     keep_checkpoints: int = 2
+    best_by: str | None = None  # a metric: the checkpoint where its mean is highest is kept too, or after a minus, "-loss", lowest
+    checkpoint_in_background: bool = False  # write from a copy while the next steps run
     profile: int = 0  # steps to trace with torch.profiler, from the second one on, into DIR/profile
 
     def __post_init__(self) -> None:

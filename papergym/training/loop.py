@@ -3,12 +3,11 @@
 All randomness is a function of (seed, step), so a run resumed from a checkpoint continues to the same numbers, bit for bit on CPU.
 """
 
-import hashlib
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,39 +15,37 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from papergym.checkpoint import SHARDS, check_identity, latest_checkpoint, load_checkpoint, prune_checkpoints, save_checkpoint
+from papergym.checkpoint import check_identity, latest_checkpoint
 from papergym.config import to_mapping
 from papergym.errors import InputError
 from papergym.files import append_jsonl, atomic_directory, exclusive, read_json, remove_directory, remove_leftovers, write_json
 from papergym.metrics import MetricsWriter, reopen_steps
 from papergym.model.decoder import CausalLM
 from papergym.model.lora import (
-    ADAPTER_FILES,
     LoraConfig,
     adapter_state_dict,
     apply_lora,
     initialise_adapters,
     load_adapter,
-    lora_config,
     lora_parameters,
     read_adapter_config,
     save_adapter,
 )
-from papergym.model.tensors import local_rows
 from papergym.model.tokenizer import Tokenizer
 from papergym.model.weights import load_model
 from papergym.progress import progress_bar
-from papergym.seeds import derive_seed
+from papergym.seeds import derive_seed, seed_generators
 from papergym.training.aggregate import BatchCounts
 from papergym.training.config import ModelTable, TrainingConfig
 from papergym.training.distributed import ONE, Ranks, full, process_group, reduce_gradients, shard, shared_out, with_head
 from papergym.training.guards import save_for_replay, stop_requests
+from papergym.training.identity import flat, input_hashes, plain
 from papergym.training.optim import build_optimizer, learning_rate
 from papergym.training.packing import Trainable
 from papergym.training.profiling import profiled_steps
-from papergym.training.sharded_checkpoint import restore, save_sharded
+from papergym.training.saving import CHECKPOINTS, Saver
 
-CONFIG, CHECKPOINTS, ADAPTER = "config.json", "checkpoints", "adapter"  # in a run directory
+CONFIG, ADAPTER = "config.json", "adapter"  # in a run directory
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -150,21 +147,24 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
     directory, ranks = Path(config.run.dir), policy.ranks
     parameters = lora_parameters(policy.model)
     optimizer = build_optimizer(config.optim, parameters)
-    done = _restore(directory, config, policy, optimizer)
-    with stop_requests() as stop_requested, ExitStack() as stack:
+    saver = Saver(config, policy.model, optimizer, ranks)
+    done = saver.restore(config.run.steps)
+    with closing(saver), stop_requests() as stop_requested, ExitStack() as stack:
         record = stack.enter_context(_recorder(directory, config, title, done)) if ranks.first else None
         for step in range(done + 1, config.run.steps + 1):
             values, records = _step(step, config, algorithm, policy, optimizer, parameters)
             if record is not None:
                 record(step, values, records)
+            saver.note(values)
             stopped = ranks.sum({"stopped": stop_requested()})["stopped"] > 0
             if stopped or step % config.run.checkpoint_every == 0 or step == config.run.steps:
-                _save(directory, step, config, policy, optimizer)
+                saver.save(step)
             if stopped and step < config.run.steps:
+                saver.wait()
                 if ranks.first:
                     print(f"{directory}: told to stop; saved at step {step}, the same command goes on from there", file=sys.stderr)
                 raise SystemExit(0)
-    adapter = _whole_adapter(policy.model)
+    adapter = saver.whole_adapter()
     ranks.on_first(lambda: _write_adapter(directory, policy, adapter))
     return directory / ADAPTER
 
@@ -189,10 +189,6 @@ def _recorder(directory: Path, config: TrainingConfig, title: str, done: int) ->
     metrics.close()
 
 
-def _whole_adapter(model: CausalLM) -> dict[str, Tensor]:
-    return {name: full(tensor) for name, tensor in adapter_state_dict(model).items()}
-
-
 def _write_adapter(directory: Path, policy: Policy, state: Mapping[str, Tensor]) -> None:
     with atomic_directory(directory / ADAPTER) as temporary:
         save_adapter(policy.model, temporary, state)
@@ -208,6 +204,7 @@ def _step(
 ) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
     """One optimizer step; returns its metrics and rollouts."""
     phases, model, ranks = Phases(), policy.model, policy.ranks
+    seed_generators(derive_seed(config.run.seed, step, 3))  # a judge or loss of one's own may draw from them
     with phases("step"):
         batch = algorithm.collect(step, phases)
         ranks.meet()  # a rank that does not come is named here; in FSDP's calls it would not be
@@ -228,7 +225,7 @@ def _step(
             loss, *totals = ranks.sum({"loss": loss, **sums}).values()
             grad_norm = full(torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm)).item()
             if not math.isfinite(loss) or not math.isfinite(grad_norm):
-                adapter = _whole_adapter(model)
+                adapter = {name: full(tensor) for name, tensor in adapter_state_dict(model).items()}
                 place = ranks.on_first(lambda: save_for_replay(Path(config.run.dir), step, model, adapter, batch.samples))
                 what = f"step {step}: loss {loss}, gradient norm {grad_norm}"
                 raise FloatingPointError(f"{what}; stopped before the optimizer step; the batch and the adapter are in {place}")
@@ -255,7 +252,7 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
     metrics = directory / "metrics.jsonl"
     if not finished and newest is None and not (metrics.exists() and metrics.stat().st_size):
         return False
-    before, now = _flat(read_json(directory / CONFIG)), _flat(_plain(to_mapping(config)))
+    before, now = flat(read_json(directory / CONFIG)), flat(plain(to_mapping(config)))
     if differing := [name for name in now if before.get(name) != now[name]]:
         if not resume:
             name = differing[0]
@@ -265,89 +262,7 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
             )
         return False
     if newest is not None:
-        check_identity(newest, _inputs(config))
+        check_identity(newest, input_hashes(config))
     if finished:
         remove_leftovers(directory / ADAPTER)
     return finished
-
-
-def _identity(config: TrainingConfig, policy: Policy) -> dict[str, Any]:
-    """What a resumed run must share with the run it continues. The number of steps matters only to a decaying learning rate."""
-    settings = to_mapping(config)
-    del settings["distributed"]
-    for name in ("dir", "checkpoint_every", "keep_checkpoints", "profile", *(["steps"] if config.optim.schedule == "constant" else [])):
-        del settings["run"][name]
-    settings["lora"] = to_mapping(lora_config(policy.model))
-    identity = _flat(settings) | _inputs(config)
-    identity["model configuration"] = to_mapping(policy.model.config)
-    identity["model weights"] = _fingerprint(policy.model, policy.ranks)
-    return _plain(identity)
-
-
-def _flat(tables: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Settings by their full names, such as optim.lr."""
-    return {f"{table}.{key}": value for table, values in tables.items() for key, value in (values or {}).items()}
-
-
-def _inputs(config: TrainingConfig) -> dict[str, str]:
-    """Hashes of the files that a run starts from, by what they are."""
-    inputs = {"content of data.train": _sha256(Path(config.data.train))}
-    if config.model.adapter is not None:
-        inputs |= {f"content of {name} in model.adapter": _sha256(Path(config.model.adapter) / name) for name in ADAPTER_FILES}
-    return inputs
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fingerprint(model: CausalLM, ranks: Ranks) -> str:
-    """A hash of some numbers of every base weight: enough to tell checkpoints apart without reading gigabytes."""
-    mine = {
-        name: local_rows(weight)[0].detach().flatten()[:16].float().cpu()
-        for name, weight in model.named_parameters()
-        if ".lora_" not in name
-    }
-    parts = ranks.gather([mine])
-    digest = hashlib.sha256()
-    for name in mine:
-        digest.update(torch.cat([part[name] for part in parts])[:16].numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as JSON reads them back."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _save(directory: Path, step: int, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-    directory, identity, keep = directory / CHECKPOINTS, _identity(config, policy), config.run.keep_checkpoints
-    if policy.ranks.size > 1:
-        save_sharded(directory, step, policy.model, optimizer, identity, keep, policy.ranks)
-    else:
-        state = {"adapter": adapter_state_dict(policy.model), "optimizer": optimizer.state_dict()}
-        save_checkpoint(directory, step, state, identity, keep=keep)
-
-
-def _restore(directory: Path, config: TrainingConfig, policy: Policy, optimizer: torch.optim.Optimizer) -> int:
-    """Puts the newest checkpoint's state back and returns its step; 0 without one. Nothing is changed when it belongs to another run."""
-    ranks = policy.ranks
-    path = ranks.on_first(lambda: latest_checkpoint(directory / CHECKPOINTS))
-    if path is None:
-        return 0
-    identity, done = _identity(config, policy), int(path.name.removeprefix("step_"))
-    check_identity(path, identity)
-    if done > config.run.steps:
-        raise InputError(f"{path}: this run is at step {done} already, beyond run.steps = {config.run.steps}")
-    if ranks.size > 1 or (path / SHARDS).exists():
-        restore(path, policy.model, optimizer, identity, ranks)
-    else:
-        state = load_checkpoint(path, identity)
-        for name, tensor in adapter_state_dict(policy.model).items():
-            tensor.copy_(state["adapter"][name])
-        optimizer.load_state_dict(state["optimizer"])
-    ranks.on_first(lambda: prune_checkpoints(directory / CHECKPOINTS, config.run.keep_checkpoints))
-    return done

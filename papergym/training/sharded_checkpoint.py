@@ -11,9 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papergym.checkpoint import MANIFEST, SHARDS, check_identity, file_sha256, load_checkpoint, prune_checkpoints
+from papergym.checkpoint import (
+    SHARDS,
+    Retention,
+    check_identity,
+    file_sha256,
+    load_checkpoint,
+    prune_checkpoints,
+    refused_in_a_sentence,
+    write_manifest,
+)
 from papergym.errors import InputError
-from papergym.files import atomic_directory, write_json
+from papergym.files import atomic_directory
 from papergym.model.decoder import CausalLM
 from papergym.model.lora import adapter_state_dict
 from papergym.model.tensors import local_rows
@@ -21,17 +30,37 @@ from papergym.training.distributed import Ranks
 
 
 def save_sharded(
-    directory: Path, step: int, model: CausalLM, optimizer: torch.optim.Optimizer, identity: Mapping[str, Any], keep: int, ranks: Ranks
+    directory: Path,
+    step: int,
+    state: Mapping[str, Tensor],
+    identity: Mapping[str, Any],
+    retention: Retention,
+    metrics: Mapping[str, float],
+    ranks: Ranks,
 ) -> None:
-    """Writes directory/step_XXXXXXXX and removes all but the `keep` newest; a call of all ranks, to a directory that all of them see."""
+    """As save_checkpoint, by a call of all ranks with their parts of `state`, to a directory that all of them see."""
     import torch.distributed.checkpoint as dcp
 
+    final = directory / f"step_{step:08d}"
     with ExitStack() as stack:
-        temporary = ranks.on_first(lambda: stack.enter_context(atomic_directory(directory / f"step_{step:08d}")))
-        dcp.save(training_state(model, optimizer), checkpoint_id=temporary / SHARDS, process_group=ranks.group)
-        if ranks.first:
-            write_json(temporary / MANIFEST, {"step": step, "sha256": _digests(temporary / SHARDS), "identity": dict(identity)})
-    ranks.on_first(lambda: prune_checkpoints(directory, keep))
+        temporary = ranks.on_first(lambda: _begin(stack, final))
+        try:
+            dcp.save(dict(state), checkpoint_id=temporary / SHARDS, process_group=ranks.group)
+        except dcp.api.CheckpointException as error:
+            rank, (cause, _) = next(iter(error.failures.items()))
+            raise OSError(None, f"rank {rank}: {str(cause).splitlines()[0]}") from error
+        ranks.on_first(lambda: _finish(stack, temporary, step, identity, metrics))
+    ranks.on_first(lambda: prune_checkpoints(directory, retention))
+
+
+def _begin(stack: ExitStack, final: Path) -> Path:
+    stack.enter_context(refused_in_a_sentence(final))
+    return stack.enter_context(atomic_directory(final))
+
+
+def _finish(stack: ExitStack, temporary: Path, step: int, identity: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    write_manifest(temporary, step, _digests(temporary / SHARDS), identity, metrics)
+    stack.close()
 
 
 def restore(path: Path, model: CausalLM, optimizer: torch.optim.Optimizer, identity: Mapping[str, Any], ranks: Ranks) -> None:
