@@ -53,23 +53,23 @@ class Budget:
 
     def __init__(self, limit: float | None = None):
         self.limit, self.spent = limit, 0.0
-        self._reserved = 0.0
+        self._reserved: dict[object, float] = {}  # the most that each request under way can cost
         self._settled = asyncio.Condition()
 
     @asynccontextmanager
     async def reserve(self, most: float) -> AsyncIterator[Callable[[float], None]]:
         """Waits for room, and yields what is to be called with the true cost. Raises BudgetSpent when no room can come any more."""
         async with self._settled:
-            while self.limit is not None and self.spent + self._reserved + most > self.limit:
+            while self.limit is not None and self.spent + sum(self._reserved.values()) + most > self.limit:
                 if not self._reserved:
                     raise BudgetSpent(f"{self.spent:.4g} of {self.limit:g} are spent, and the next request may cost {most:.4g}")
                 await self._settled.wait()
-            self._reserved += most
+            self._reserved[request := object()] = most
         try:
             yield self._pay
         finally:
             async with self._settled:
-                self._reserved = max(0.0, self._reserved - most)
+                del self._reserved[request]
                 self._settled.notify_all()
 
     def _pay(self, cost: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import email.utils
+import math
 import os
 import random
 import time
@@ -85,7 +86,7 @@ class HttpClient:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key_variable is not None:
             self._headers["Authorization"] = f"Bearer {os.environ[endpoint.api_key_variable]}"
-        self._answered = 0  # requests so far, by the server itself
+        self._well_since = -math.inf  # when the latest request was sent that the server has answered, by time.monotonic
         self.failed_attempts = 0
 
     def known(self, path: str, body: Mapping[str, Any], read: Read[T]) -> T | None:
@@ -152,22 +153,24 @@ class HttpClient:
 
     async def _post(self, http: httpx2.AsyncClient, path: str, body: Mapping[str, Any], read: Read[T]) -> tuple[T | Refusal, bytes | None]:
         """What was read and the reply's bytes, None for a refusal, which is not kept."""
-        endpoint, attempt, others = self._endpoint, 0, self._answered
+        endpoint, attempt, failed_at = self._endpoint, 0, time.monotonic()
         while True:
+            sent_at = time.monotonic()
             try:
                 value, reply = await self._attempt(http, self._url + path, body, read)
-                self._answered += reply is not None
+                if reply is not None:
+                    self._well_since = max(self._well_since, sent_at)
                 return value, reply
             except _Unusable as unusable:
                 self.failed_attempts += 1
                 problem = str(unusable)
-                answers_others = self._answered > others  # since the attempt before this one failed
+                answers_others = self._well_since > failed_at  # what was sent after the last failure, when it may have died
                 attempt += not (unusable.busy and answers_others)  # else it gets through the queue, if not yet to this request
                 if unusable.wait > endpoint.timeout:
                     raise InputError(f"{self._url}: the server asks to wait {unusable.wait:.0f} s; run again later ({problem})") from None
                 if attempt >= endpoint.attempts:
                     break
-                others = self._answered
+                failed_at = time.monotonic()
                 backoff = min(endpoint.longest_backoff, endpoint.backoff * 2 ** max(0, attempt - 1)) * random.uniform(0.5, 1.0)
                 await asyncio.sleep(max(unusable.wait, backoff))
         problem = f"no usable reply in {endpoint.attempts} attempts, the last one: {problem}"
@@ -194,7 +197,7 @@ class HttpClient:
         if response.status_code in _RETRIED or response.status_code >= 500:
             raise _Unusable(status, _retry_after(response.headers.get("Retry-After")), response.status_code in (429, 503))
         # A server that has answered takes our form of request: what it calls a bad one is so by its content.
-        if response.status_code in (400, 413, 422) and (self._answered or any(refusal in response.text for refusal in _REFUSALS)):
+        if response.status_code in (400, 413, 422) and (self._well_since > 0 or any(refusal in response.text for refusal in _REFUSALS)):
             return Refusal(status), None
         raise InputError(f"{url}: the server refuses the request, {status}")
 

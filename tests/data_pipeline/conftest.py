@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 MARKS = {"goal": "gorse", "background": "bramble", "method": "maple", "experiment": "elder"}  # words that only sentences of a stage hold
-NOUNS = "voice-coil pulse humidity rod hopper outlet grain camera torque friction lattice ballast gasket nozzle sieve magnet spring valve".split()
-VERBS = "vibrates tilts heats wets photographs weighs magnetises lubricates sieves shakes rotates inverts seals cools pulses".split()
-PLACES = "before every discharge|after each clog|during the slow fill|between two lifts|at the narrow outlet|under a sealed lid".split("|")
+NOUNS = ["voice-coil", "pulse", "humidity", "rod", "hopper", "outlet", "grain", "camera", "torque", "friction", "lattice", "ballast"]
+NOUNS += ["gasket", "nozzle", "sieve", "magnet", "spring", "valve"]
+VERBS = ["vibrates", "tilts", "heats", "wets", "photographs", "weighs", "magnetises", "lubricates", "sieves", "shakes", "rotates", "cools"]
+VERBS += ["inverts", "seals", "pulses"]
+PLACES = ["before every discharge", "after each clog", "during the slow fill", "between two lifts", "at the outlet", "under a sealed lid"]
 
 
 def sentences(stage, name):

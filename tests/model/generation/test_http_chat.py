@@ -232,3 +232,45 @@ def test_a_file_that_is_no_cache_is_named(tmp_path, open_model):
     (tmp_path / "notes.txt").write_text("not a database, but long enough to look like one " * 100)
     with pytest.raises(InputError, match=r"notes\.txt"):
         open_model(cache=str(tmp_path / "notes.txt"))
+
+
+def test_a_request_that_breaks_the_server_each_time_leaves_the_others(scripted_server, open_model):
+    """While others are answered, one that never is must be at fault; a server that answers none is down."""
+    poisoned = threading.Event()
+
+    def answer(body):
+        text = body["messages"][0]["content"]
+        if text == "poison":
+            poisoned.set()
+            return scripted_server.problems["broken"]
+        poisoned.wait(30)  # so that it has failed before the last of the others is sent
+        time.sleep(0.05)
+        return echo(body)
+
+    scripted_server.answer = answer
+    replies = open_model(concurrency=2, attempts=2, backoff=0.6).complete([ask("poison")] + [ask(f"{number}") for number in range(8)])
+    assert "no usable reply in 2 attempts" in replies[0].refused and not any(reply.refused for reply in replies[1:])
+
+
+def test_what_is_bad_by_its_content_is_refused_once_the_server_has_answered(scripted_server, open_model):
+    bad = scripted_server.Misbehaviour(400, b'{"error": {"message": "unsafe"}}')
+    scripted_server.answer = lambda body: bad if body["messages"][0]["content"] == "b" else "ok"
+    fine, refused = open_model(concurrency=1).complete([ask("a"), ask("b")])
+    assert fine.texts[0].text == "ok" and "unsafe" in refused.refused
+
+
+def test_a_busy_server_that_answers_others_is_waited_for(scripted_server, open_model):
+    """429 six times in four attempts: as long as the queue moves, this is no failure."""
+    busy, count = scripted_server.Misbehaviour(429, b"slow down"), {"late": 0}
+
+    def answer(body):
+        if body["messages"][0]["content"] == "late" and count["late"] < 6:
+            count["late"] += 1
+            return busy
+        time.sleep(0.01)
+        return echo(body)
+
+    scripted_server.answer = answer
+    model = open_model(concurrency=2, attempts=4, longest_backoff=0.05, backoff=0.05)
+    replies = model.complete([ask("late")] + [ask(f"{number}") for number in range(60)])
+    assert replies[0].texts[0].text == "re: late" and model.client.failed_attempts == 6
