@@ -23,12 +23,12 @@ _WORD = re.compile(r"\w+")
 
 
 class Link(NamedTuple):
-    """Two environments, by their places in a sequence, first < second, and why they belong together. similarity: 1 for the same."""
+    """Two environments, by their places in a sequence, first < second, whose paper, source file or question is the same or alike."""
 
     first: int
     second: int
-    why: str
-    similarity: float
+    kind: str  # "paper", "source" or "question"
+    similarity: float  # 1 for the same
 
 
 def shingles(text: str) -> frozenset[str]:
@@ -65,19 +65,19 @@ def links(environments: Sequence[Environment], similarity: float | None = None) 
     similarity: link also those whose questions, or whose papers' stages (else references), are alike at least so far; needs datasketch.
     """
     found: list[Link] = []
-    for why, keys in (
-        ("the same paper", [_text(e.provenance.get("paper")) for e in environments]),
-        ("the same source", [_text(e.provenance.get("sha256")) for e in environments]),
-        ("the same question", [" ".join(_WORD.findall(e.question.casefold())) for e in environments]),
+    for kind, keys in (
+        ("paper", [_text(e.provenance.get("paper")) for e in environments]),
+        ("source", [_text(e.provenance.get("sha256")) for e in environments]),
+        ("question", [" ".join(_WORD.findall(e.question.casefold())) for e in environments]),
     ):
         first_with: dict[str, int] = {}
         for place, key in enumerate(keys):
             if key and (first := first_with.setdefault(key, place)) != place:
-                found.append(Link(first, place, why, 1.0))
+                found.append(Link(first, place, kind, 1.0))
     if similarity is not None:
-        for what, texts in (("questions", [e.question for e in environments]), ("papers", [paper_text(e) for e in environments])):
-            found += [Link(i, j, f"{what} {alike:.2f} alike", alike) for i, j, alike in near_duplicates(texts, similarity)]
-    return found
+        for kind, texts in (("question", [e.question for e in environments]), ("paper", [paper_text(e) for e in environments])):
+            found += [Link(i, j, kind, alike) for i, j, alike in near_duplicates(texts, similarity)]
+    return sorted(set(found))
 
 
 def groups(count: int, linked: Sequence[Link]) -> list[int]:

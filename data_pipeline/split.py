@@ -132,7 +132,9 @@ def _draw_share(environments: Sequence[Environment], undecided: set[int], rule: 
 def _draw_per_domain(environments: Sequence[Environment], candidates: set[int], rule: SplitRule) -> set[int]:
     assert rule.per_domain is not None
     drawn: set[int] = set()
-    for domain, members in by_domain([environments[label] for label in sorted(candidates)]).items():
+    possible = by_domain(environments[label] for label in sorted(candidates))
+    for domain in by_domain(environments):
+        members = possible.get(domain, [])
         if len(members) < rule.per_domain:
             raise InputError(
                 f"domain {domain!r}: {len(members)} papers could be held out, and {rule.per_domain} are asked for; ask for fewer, or name "

@@ -51,7 +51,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
             ],
         ),
         markdown_table(
-            ("leakage by", "criteria", "leaked", "of them", "not scored"),
+            ("leakage by", "group", "leaked", "criteria", "not scored"),
             [
                 (f"{name}, {by}", group, shown(rate, _PERCENT), rate["count"], rate["unscored"])
                 for name, found in files.items()

@@ -76,11 +76,7 @@ def test_links_join_what_is_connected_through_others():
         environment("f", "five"),
     ]
     found = links(made)
-    assert {(link.first, link.second, link.why) for link in found} == {
-        (0, 2, "the same paper"),
-        (1, 2, "the same question"),
-        (3, 4, "the same source"),
-    }
+    assert found == [(0, 2, "paper", 1.0), (1, 2, "question", 1.0), (3, 4, "source", 1.0)]
     assert groups(6, found) == [0, 0, 0, 3, 3, 5]
 
 
@@ -95,7 +91,7 @@ def test_papers_are_compared_by_their_stages_or_references():
     ]
     (link,) = links(made, 0.5)
     assert (link.first, link.second) == (0, 1) and link.similarity == pytest.approx(jaccard(first, second))
-    assert link.why == f"papers {link.similarity:.2f} alike"
+    assert link.kind == "paper"
 
 
 @pytest.mark.parametrize("similarity", [0.0, -1, 1.2, float("nan")])

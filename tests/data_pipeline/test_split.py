@@ -129,6 +129,8 @@ def test_so_many_papers_of_each_domain():
     assert ids(less.heldout) == [found.id for found in split.heldout if found.domain != "econ"]
     with pytest.raises(InputError, match="domain 'cs': 6 papers could be held out, and 7 are asked for"):
         split_environments(environments, SplitRule(after=DAY, per_domain=7))
+    with pytest.raises(InputError, match="domain 'law': 0 papers could be held out, and 4 are asked for"):
+        split_environments([*environments, environment("old-law", domain="law", day="2024")], SplitRule(after=DAY, per_domain=4))
 
 
 def test_the_new_file_of_one_side_never_stands_beside_the_old_one_of_the_other(tmp_path, monkeypatch):
