@@ -103,7 +103,8 @@ class Examiner:
 
     def _request(self, probe: Probe, environment: Environment, chosen: Sequence[int], attempt: int) -> ChatRequest:
         config = self._config
-        criteria = "\n".join(f"{number}. {environment.rubric[index].text}" for number, index in enumerate(chosen, 1))
+        texts = [" ".join(environment.rubric[index].text.split()) for index in chosen]  # a line each: none can pass for two
+        criteria = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
         form = _FORM.format(count=len(chosen), one=probe.one, zero=probe.zero)
         user = f"# Research question\n\n{fenced(environment.question)}\n\n# Criteria\n\n{fenced(criteria)}\n\n{form}"
         user += _REMINDER.format(number=attempt + 1) if attempt else ""

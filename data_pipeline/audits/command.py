@@ -7,7 +7,7 @@ from typing import Any
 from papergym.data_pipeline.audits.ask import LEAKAGE, TYPE, Examiner, Probe, open_examiner
 from papergym.data_pipeline.audits.composition import composition, duplicates, type_shares
 from papergym.data_pipeline.audits.faithfulness import faithfulness
-from papergym.data_pipeline.audits.labels import Answer, Verdicts, compare, read_answers, read_labels
+from papergym.data_pipeline.audits.labels import Answer, Key, Verdicts, compare, read_answers, read_labels
 from papergym.data_pipeline.audits.rates import rates_by_group
 from papergym.data_pipeline.audits.sheet import leakage_items, verdict_items, write_sheet
 from papergym.data_pipeline.audits.words import leaked, overlaps, shares_above
@@ -106,7 +106,7 @@ def _agreement(
     datasets: Datasets, by_judge: dict[str, Verdicts], rows: Mapping[str, Sequence[Answer]], labels: Sequence[Path]
 ) -> dict[str, Any]:
     """ "leakage": words, model and people; "verdicts": the verdicts in the answers, and people."""
-    environments = {(name, e.id): e for name, found in datasets.items() for e in found}
+    environments: dict[Key, Environment] = {(name, e.id): e for name, found in datasets.items() for e in found}
     in_answers: dict[str, Verdicts] = {}
     if rows:
         in_answers["judge"] = {(row, a.environment.id, a.sample): list(a.verdicts) for row, found in rows.items() for a in found}

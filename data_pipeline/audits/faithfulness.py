@@ -56,7 +56,7 @@ def _unchecked(environment: Environment, sources: Mapping[str, Path]) -> str | N
         return "it has no stages"
     if paper not in sources:
         return f"no paper {paper!r} is among those given"
-    if environment.provenance.get("sha256") not in (None, source_digest(sources[paper])):
+    if environment.provenance.get("sha256") not in (None, source_digest(sources[str(paper)])):
         return f"the files of paper {paper!r} are not those that it was extracted from"
     return None
 

@@ -82,7 +82,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
 def _range(distribution: Mapping[str, float | None]) -> str:
     if distribution["p50"] is None:
         return "–"
-    return "{p50:.0f} [{p5:.0f}, {p95:.0f}]".format(**distribution)
+    return "{p50:.0f} [{p5:.0f}, {p95:.0f}]".format_map(distribution)
 
 
 def draw_composition(files: Mapping[str, Any], path: Path) -> None:

@@ -70,13 +70,14 @@ def rar_science(record: Fields, fallback_id: str) -> Environment:
 
 
 def papergym(record: Fields, fallback_id: str) -> Environment:
-    """Environments as `papergym export` writes them. Provenance is a JSON object there."""
+    """Environments: lines of papergym's own files, or rows of `papergym export`, in which provenance is a JSON object as text."""
     values = record.rest()
-    try:
-        provenance = orjson.loads(values.pop("provenance", "{}"))
-    except (orjson.JSONDecodeError, TypeError) as error:
-        raise InputError(f"provenance: a JSON object in a string is needed ({error})") from error
-    return Environment.from_record(values | {"provenance": provenance})
+    if isinstance(text := values.get("provenance"), str):
+        try:
+            values["provenance"] = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"provenance: not valid JSON ({error})") from error
+    return Environment.from_record(values)
 
 
 def _chat(record: Fields, identity: str, dataset: str, rubric: str, domain: str) -> Environment:

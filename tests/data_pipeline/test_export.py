@@ -72,6 +72,16 @@ def test_any_environments_come_back(tmp_path, environments):
     assert read_back(tmp_path / "any.parquet", tmp_path) == environments
 
 
+def test_files_of_environments_are_joined_and_checked(tmp_path):
+    for name, made in (("a", [FULL]), ("b", [BARE, FULL])):
+        write_environments(tmp_path / f"{name}.jsonl", made)
+    summary = import_files("papergym", [tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "all.jsonl")
+    assert read_environments(summary.out) == [FULL, BARE] and summary.rejected == 1
+    (tmp_path / "c.jsonl").write_text(json.dumps(BARE.to_record() | {"provenance": "{"}))
+    with pytest.raises(InputError, match="record 1, provenance: not valid JSON"):
+        import_files("papergym", [tmp_path / "c.jsonl"], tmp_path / "all.jsonl")
+
+
 def test_the_folder_is_laid_out_by_split(tmp_path):
     files = export_environments([BARE, FULL], tmp_path / "set")
     assert [str(path.relative_to(tmp_path / "set")) for path in files] == [
