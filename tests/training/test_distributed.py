@@ -80,9 +80,9 @@ def jobs(tmp_path, tiny_policy, environments, monkeypatch, torchrun):
             runpy.run_path(str(tmp_path / "early_judge.py"))["train"](tmp_path / "alone.json")
 
         @staticmethod
-        def ranks(recipes, **options):
+        def ranks(recipes, code=TRAIN, **options):
             (tmp_path / "ranks.json").write_text(json.dumps(recipes))
-            return torchrun(TRAIN, tmp_path / "ranks.json", **options)
+            return torchrun(code, tmp_path / "ranks.json", **options)
 
     return Jobs
 
@@ -192,3 +192,28 @@ def test_one_process_asks_nobody():
     assert ONE.gather(items := [1, 2]) is items and ONE.share(5) == slice(0, 5) and ONE.on_first(lambda: 3) == 3
     assert copy.copy(ONE.sum(values))["a"] == 0.1 and not torch.distributed.is_initialized()
     assert [Ranks(rank, 3).share(5) for rank in range(3)] == [slice(0, 1), slice(1, 3), slice(3, 5)]
+
+
+@pytest.mark.slow
+def test_ranks_save_in_the_background_and_keep_the_best(jobs, tmp_path):
+    table = {"best_by": "-loss", "keep_checkpoints": 1, "checkpoint_every": 1, "checkpoint_in_background": True}
+    jobs.alone([jobs.recipe("sft", "1", run=table)])
+    jobs.ranks([jobs.recipe("sft", "2-then", run=table | {"steps": 2})])
+    jobs.ranks([jobs.recipe("sft", "2-then", run=table)])
+    assert_same_run(tmp_path / "1", tmp_path / "2-then")
+    best = [load_file(tmp_path / name / "best/adapter_model.safetensors") for name in ("1", "2-then")]
+    assert largest_difference(*best) < 1e-6
+    kept = [sorted(path.name for path in (tmp_path / name / "checkpoints").iterdir()) for name in ("1", "2-then")]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_a_sentence_on_every_rank(jobs, tmp_path):
+    small = TRAIN.replace("    with process_group", "    limit_files()\n    with process_group").replace(
+        "def train(path)",
+        "def limit_files():\n    import resource, signal\n    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n\ndef train(path)",
+    )
+    printed = jobs.ranks([jobs.recipe("sft", "run", run={"checkpoint_every": 1})], code=small, status=1)
+    assert "step_00000001: can't be written (" in printed and "make room" in printed
+    assert not list((tmp_path / "run/checkpoints").iterdir())
