@@ -54,6 +54,8 @@ def test_overlap_by_hand():
     common = CoverageRule.common_weight  # "compare" may be in any plan
     made = environment("a", "Do lossy caches help?", ("The plan compares lossy caches.", "method"))
     assert overlaps(made) == [pytest.approx(2 / (2 + common))]
+    made = environment("a", "Do 12 lossy caches help?", ("Lossy caches: 1,200 or 12.", "method"))  # cache, lossy and 12 of four
+    assert overlaps(made) == [pytest.approx(3 / 4)]
 
 
 def test_overlap_does_not_see_order_case_repetition_or_endings():
