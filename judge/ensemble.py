@@ -43,6 +43,11 @@ class EnsembleJudge:
     def __init__(self, config: EnsembleConfig, judges: Sequence[Judge]):
         self._config, self._judges = config, judges
 
+    @property
+    def version(self) -> str:
+        """Those of its members."""
+        return " ".join(str(getattr(judge, "version", None)) for judge in self._judges)
+
     def score(self, items: Sequence[tuple[Environment, str | None]]) -> list[EnsembleScored]:
         """One EnsembleScored for each (environment, plan). Raises InputError when the members' sets of criteria differ in size."""
         by_judge = [score_all(judge, items) for judge in self._judges]

@@ -3,7 +3,8 @@
 OUT.jsonl holds one answer a line, OUT.json the summary; while it runs, OUT.partial.jsonl holds what is finished, one batch of environments
 a line. A second call with the same arguments goes on from there; the samples are those of an undisturbed run, since a batch's seed depends
 on its place alone. An answer's entropy (nats a token) is minus the mean log-prob of its tokens at the sampling temperature: one sample's
-estimate, without bias for its positions, of the entropy of the distribution that was drawn from.
+estimate, without bias for its positions, of the entropy of the distribution that was drawn from. Its coverage is what its verdicts on the
+rubric make, weights included, without the general criteria: the figure of the paper's table 1.
 """
 
 import hashlib
@@ -20,8 +21,9 @@ import orjson
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import append_jsonl, exclusive, read_json, read_jsonl, reopen_jsonl, write_json, write_jsonl
-from papergym.judge.answer import plan_of
-from papergym.judge.scoring import Judge, score_all
+from papergym.judge.answer import is_refusal, plan_of
+from papergym.judge.rescoring import read_records
+from papergym.judge.scoring import Judge, combine, judge_record, score_all
 from papergym.model.generation import Engine, SamplingParams
 from papergym.model.lora import ADAPTER_FILES
 from papergym.model.prompts import student_messages
@@ -30,28 +32,33 @@ from papergym.progress import progress_bar
 from papergym.seeds import derive_seed
 from papergym.statistics import estimate
 
+Answers = list[dict[str, Any]]
+JudgeSpec = str | Mapping[str, Any]
+
 
 def evaluate(
     open_engine: Callable[[], Engine],
     tokenizer: Tokenizer,
     environments: Sequence[Environment],
-    judge: Judge,
+    judge: Judge | None,
     *,
     out: Path,
     model: str,
-    judge_spec: str | Mapping[str, Any],
+    judge_spec: JudgeSpec | None,
     adapter: str | Path | None = None,
     samples: int = 8,
     sampling: SamplingParams,
     thinking: bool = True,
     batch_size: int = 4,
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    recorded: Mapping[str, Any] | None = None,
+) -> tuple[Answers, dict[str, Any]]:
     """Answers every environment `samples` times, scores the answers, writes OUT.jsonl and OUT.json, and returns (answers, summary).
 
-    open_engine: called once, and only when something is left to answer. out: path of both files without their endings; its name is the
-    row's. model, adapter and judge_spec are recorded and compared, they open nothing. sampling: its n is replaced by samples; its seed
-    (None counts as 0) fixes every sample. batch_size: environments a call of the engine. Raises InputError when another process writes
-    these files, and when files of that name were made with other arguments, naming the first that differs.
+    open_engine: called once, and only when something is left to answer. judge: None leaves the answers without verdicts. out: path of both
+    files without their endings; its name is the row's. model, adapter, judge_spec and what else is recorded are compared with an earlier
+    call's, they open nothing. sampling: its n is replaced by samples; its seed (None counts as 0) fixes every sample. batch_size:
+    environments a call of the engine. Raises InputError when another process writes these files, and when files of that name were made
+    with other arguments, naming the first that differs.
     """
     prompts = [tokenizer.chat(student_messages(environment), thinking=thinking) for environment in environments]
     sampling = replace(sampling, n=samples, seed=sampling.seed or 0)
@@ -59,14 +66,59 @@ def evaluate(
         "model": model,
         "adapter": None if adapter is None else str(adapter),
         "adapter_sha256": None if adapter is None else _digest(*((Path(adapter) / name).read_bytes() for name in ADAPTER_FILES)),
-        "judge": judge_spec if isinstance(judge_spec, str) else dict(judge_spec),
         "samples": samples,
         "sampling": asdict(sampling),
         "thinking": thinking,
         "batch_size": batch_size,
-        "environments_sha256": _digest(*(orjson.dumps(environment.to_record()) for environment in environments)),
         "prompts_sha256": _digest(orjson.dumps(prompts)),
+        **(recorded or {}),
     }
+    engines: list[Engine] = []
+
+    def answer(first: int) -> Answers:
+        if not engines:
+            engines.append(open_engine())
+        chosen = slice(first, first + batch_size)
+        params = replace(sampling, seed=derive_seed(sampling.seed or 0, first))
+        return _sample(engines[0], tokenizer, environments[chosen], prompts[chosen], params)
+
+    return _evaluate(answer, environments, judge, judge_spec, out, arguments, batch_size)
+
+
+def score_written(
+    path: Path, environments: Sequence[Environment], judge: Judge, *, out: Path, judge_spec: JudgeSpec, batch_size: int = 8
+) -> tuple[Answers, dict[str, Any]]:
+    """The same for answers that are written already, one a line as read_records takes them, by `papergym generate` or anything else.
+
+    Raises InputError as evaluate does, and naming an environment that has no answer.
+    """
+    if path.absolute() == out.with_name(f"{out.name}.jsonl").absolute():
+        raise InputError(f"{out}: the answers are there; choose another place for their scores")
+    written: dict[str, Answers] = {environment.id: [] for environment in environments}
+    for record in read_records(path, written):
+        written[record["environment"]].append(record)
+    if unanswered := [name for name, answers in written.items() if not answers]:
+        raise InputError(f"{path}: no answer to environment {unanswered[0]!r}, and to {len(unanswered) - 1} others")
+    arguments = {"model": path.stem, "adapter": None, "answers_sha256": _digest(path.read_bytes()), "batch_size": batch_size}
+
+    def answer(first: int) -> Answers:
+        return [record for environment in environments[first : first + batch_size] for record in written[environment.id]]
+
+    return _evaluate(answer, environments, judge, judge_spec, out, arguments, batch_size)
+
+
+def _evaluate(
+    answer: Callable[[int], Answers],
+    environments: Sequence[Environment],
+    judge: Judge | None,
+    judge_spec: JudgeSpec | None,
+    out: Path,
+    arguments: dict[str, Any],
+    batch_size: int,
+) -> tuple[Answers, dict[str, Any]]:
+    """answer(first): the answers to a batch of environments, by the number of its first."""
+    arguments["judge"] = None if judge is None or judge_spec is None else judge_record(judge_spec, judge)
+    arguments["environments_sha256"] = environments_digest(environments)
     answers_path, summary_path, partial_path = (out.with_name(out.name + end) for end in (".jsonl", ".json", ".partial.jsonl"))
     if summary_path.exists():
         summary = read_json(summary_path)
@@ -76,21 +128,22 @@ def evaluate(
         exclusive(partial_path, f"{out}: another process is writing this evaluation; wait for it or choose another place"),
         progress_bar(f"eval {out.name}", len(environments)) as bar,
     ):
-        batches, engine = _resume(partial_path, arguments), None
+        batches = _resume(partial_path, arguments)
         for first in range(0, len(environments), batch_size):
-            chosen = slice(first, first + batch_size)
+            chosen = environments[first : first + batch_size]
             if first not in batches:
-                engine = engine or open_engine()
-                params = replace(sampling, seed=derive_seed(sampling.seed or 0, first))
-                batches[first] = _batch(engine, tokenizer, environments[chosen], prompts[chosen], judge, params)
+                started = time.perf_counter()
+                made = _score(answer(first), {environment.id: environment for environment in chosen}, judge)
+                batches[first] = {"answers": made, "seconds": time.perf_counter() - started}
                 append_jsonl(partial_path, [{"first": first, **batches[first]}])
-            bar.advance(len(environments[chosen]))
-        answers = [answer for first in sorted(batches) for answer in batches[first]["answers"]]
+            bar.advance(len(chosen))
+        answers = [record for first in sorted(batches) for record in batches[first]["answers"]]
         summary = {
             "row": out.name,
-            **{key: arguments[key] for key in ("model", "adapter", "judge")},
+            **{key: arguments[key] for key in ("model", "adapter")},
+            "judge": judge_spec,
             **summarise(answers),
-            **{key: arguments[key] for key in ("samples", "sampling", "thinking")},
+            **{key: arguments[key] for key in ("samples", "sampling", "thinking") if key in arguments},
             "seconds": sum(batch["seconds"] for batch in batches.values()),
             "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
             "arguments": arguments,
@@ -101,26 +154,28 @@ def evaluate(
     return answers, summary
 
 
-def summarise(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means with bootstrap intervals over environments of reward, tokens and entropy, share of truncated answers, and counts.
+def environments_digest(environments: Sequence[Environment]) -> str:
+    """SHA-256 of environments in their order."""
+    return _digest(*(orjson.dumps(environment.to_record()) for environment in environments))
 
-    unscored: answers without a reward, which are left out of the mean. unanswered: responses without a plan, which are scored as empty.
+
+def summarise(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means with bootstrap intervals over environments of reward, coverage, tokens and entropy, share of truncated answers, and counts.
+
+    unscored: answers without a reward, which are left out of its mean. unanswered: responses without a plan, which are scored as empty;
+    refused: plans that decline to answer, which are scored as what they say.
     """
-    rewards: dict[str, list[float | None]] = {}
-    tokens: dict[str, list[float | None]] = {}
-    entropies: dict[str, list[float | None]] = {}
-    for answer in answers:
-        rewards.setdefault(answer["environment"], []).append(answer["reward"])
-        tokens.setdefault(answer["environment"], []).append(answer["tokens"])
-        entropies.setdefault(answer["environment"], []).append(answer["entropy"])
+    values: dict[str, dict[str, list[float | None]]] = {name: {} for name in ("reward", "coverage", "tokens", "entropy")}
+    for name, by_environment in values.items():
+        for answer in answers:
+            by_environment.setdefault(answer["environment"], []).append(answer.get(name))
     return {
-        "environments": len(rewards),
-        "reward": estimate(_environment_means(rewards)),
-        "tokens": estimate(_environment_means(tokens)),
-        "entropy": estimate(_environment_means(entropies)),
+        "environments": len(values["reward"]),
+        **{name: estimate(_environment_means(by_environment)) for name, by_environment in values.items()},
         "truncated": sum(answer["finish_reason"] == "length" for answer in answers) / len(answers),
-        "unscored": sum(answer["reward"] is None for answer in answers),
+        "unscored": sum(answer.get("reward") is None for answer in answers),
         "unanswered": sum(not answer["plan"] for answer in answers),
+        "refused": sum(is_refusal(answer["plan"]) for answer in answers),
     }
 
 
@@ -130,37 +185,39 @@ def _environment_means(values: Mapping[str, Sequence[float | None]]) -> list[flo
     return [sum(samples) / len(samples) for samples in scored if samples]
 
 
-def _batch(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    environments: Sequence[Environment],
-    prompts: list[list[int]],
-    judge: Judge,
-    params: SamplingParams,
-) -> dict[str, Any]:
-    """The answers of a few environments, scored, and the seconds it took."""
-    started = time.perf_counter()
-    answers: list[dict[str, Any]] = []
-    items = []
+def _sample(
+    engine: Engine, tokenizer: Tokenizer, environments: Sequence[Environment], prompts: list[list[int]], params: SamplingParams
+) -> Answers:
+    answers = []
     for environment, group in zip(environments, engine.generate(prompts, params), strict=True):
         for sample, completion in enumerate(group):
             response = tokenizer.decode(completion.token_ids)
-            plan = plan_of(response)
-            items.append((environment, plan))
             answers.append(
                 {
                     "environment": environment.id,
                     "sample": sample,
                     "response": response,
-                    "plan": plan or "",
+                    "plan": plan_of(response) or "",
                     "tokens": len(completion.token_ids),
                     "finish_reason": completion.finish_reason,
                     "entropy": -sum(completion.logprobs) / max(1, len(completion.logprobs)),
                 }
             )
-    for answer, scored in zip(answers, score_all(judge, items), strict=True):
-        answer |= {"specialised": list(scored.specialised), "general": list(scored.general), "reward": scored.reward}
-    return {"answers": answers, "seconds": time.perf_counter() - started}
+    return answers
+
+
+def _score(answers: Answers, environments: Mapping[str, Environment], judge: Judge | None) -> Answers:
+    """The answers with verdicts, rewards and coverage; without a judge as they are."""
+    if judge is None:
+        return answers
+    # A response that never leaves its thinking block is scored as the empty plan is.
+    scores = score_all(judge, [(environments[answer["environment"]], answer["plan"]) for answer in answers])
+    return [
+        answer
+        | {"specialised": list(scored.specialised), "general": list(scored.general), "reward": scored.reward}
+        | {"coverage": combine(scored.specialised, (), 1.0, [c.weight for c in environments[answer["environment"]].rubric])}
+        for answer, scored in zip(answers, scores, strict=True)
+    ]
 
 
 def _resume(partial_path: Path, arguments: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -13,7 +13,9 @@ from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.judge.coverage import CoverageRule, rubric_verdicts
 from papergym.judge.general import load_general
-from papergym.judge.scoring import Scored, combine
+from papergym.judge.scoring import Scored, combine, version_of
+
+RULE = "2"  # another number for every change by which a plan may score otherwise
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class LexicalJudge:
         self._general = load_general(config.general)
         if config.alpha < 1 and not any(criterion.check for criterion in self._general):
             raise InputError(f"{config.general}: no general criterion has a check that a rule can do; name some, or set alpha = 1")
+
+    @property
+    def version(self) -> str:
+        """The rule's number, and what stands for the general criteria."""
+        return f"{RULE}-{version_of(*(criterion.identity for criterion in self._general))}"
 
     def score(self, items: Sequence[tuple[Environment, str | None]]) -> list[Scored]:
         """One Scored for each (environment, plan). None, a response without an answer, is scored as the empty plan."""

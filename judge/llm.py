@@ -8,8 +8,8 @@ from papergym.config import from_mapping
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.judge.general import load_general
-from papergym.judge.prompts import Grading
-from papergym.judge.scoring import Scored, Verdict, combine
+from papergym.judge.prompts import TEMPLATES, Grading
+from papergym.judge.scoring import Scored, Verdict, combine, version_of
 from papergym.judge.ways import WAYS
 from papergym.model.generation.chat_models import ChatModel, ChatRequest, open_chat_model
 
@@ -62,6 +62,11 @@ class LlmJudge:
         self._config, self._model, self._way = config, model, WAYS[config.way]
         self._general = tuple(f"{criterion.name}: {criterion.text}" for criterion in load_general(config.general))
         self.retried = self.unscored = 0
+
+    @property
+    def version(self) -> str:
+        """What stands for the prompts and the general criteria; the weights behind the model's name are not seen."""
+        return version_of(*TEMPLATES, *(criterion.identity for criterion in load_general(self._config.general)))
 
     @property
     def usage(self) -> Any:

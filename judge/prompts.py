@@ -32,6 +32,8 @@ _ONE_CHARACTER = "Does the candidate plan meet this criterion? Reply with one ch
 
 _REMINDER = "\n\n(Attempt {number}: the reply before this one could not be read. Keep exactly to the form that is asked for.)"
 
+TEMPLATES = (_SYSTEM, _JSON, _ONE_CHARACTER, _REMINDER)  # what every prompt is made of
+
 
 @dataclass(frozen=True)
 class Grading:

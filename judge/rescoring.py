@@ -1,7 +1,7 @@
 """Answers that are written already, scored by one judge or several, once or over several runs; a stopped scoring goes on."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from papergym.files import append_jsonl, exclusive, read_json, read_jsonl, reope
 from papergym.judge.answer import plan_of
 from papergym.judge.ensemble import EnsembleScored
 from papergym.judge.llm import Graded
-from papergym.judge.scoring import Judge, Scored, for_run, judge_options, score_all
+from papergym.judge.scoring import Judge, Scored, for_run, judge_record, score_all
 from papergym.progress import progress_bar
 
 BATCH = 32  # plans that are scored, and kept, together
@@ -47,6 +47,15 @@ def read_rows(paths: Sequence[Path], environments: Mapping[str, Environment]) ->
 
 
 def _read_row(path: Path, environments: Mapping[str, Environment]) -> Iterator[Answer]:
+    for record in read_records(path, environments):
+        yield Answer(path.stem, record["environment"], record["sample"], record["plan"])
+
+
+def read_records(path: Path, environments: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Answers with every field that an evaluation's have: plan (None for no answer), and None where tokens and so on are missing.
+
+    environments: ids that are known. A line needs what read_rows says. Raises InputError naming file, line and field.
+    """
     count: dict[str, int] = {}
     for number, record in read_jsonl(path):
         name: Any = record.get("environment")
@@ -55,8 +64,9 @@ def _read_row(path: Path, environments: Mapping[str, Environment]) -> Iterator[A
         text = record.get("plan", record.get("response"))
         if not isinstance(text, str):
             raise InputError(f"{path}, line {number}, plan: a string is needed, not {text!r}")
-        sample = count[name] = count.get(name, -1) + 1
-        yield Answer(path.stem, name, record.get("sample", sample), text if "plan" in record else plan_of(text))
+        count[name] = count.get(name, -1) + 1
+        missing = {key: None for key in ("response", "tokens", "finish_reason", "entropy") if key not in record}
+        yield record | missing | {"sample": record.get("sample", count[name]), "plan": text if "plan" in record else plan_of(text)}
 
 
 def score_answers(
@@ -76,7 +86,7 @@ def score_answers(
     """
     chosen = {answer.environment for answer in answers}
     made_of = {
-        "judges": {name: judge_options(spec) for name, spec in specs.items()},
+        "judges": {name: judge_record(spec, judges[name]) for name, spec in specs.items()},
         "runs": runs,
         "answers": digest([asdict(answer) for answer in answers]),
         "environments": digest([environments[name].to_record() for name in sorted(chosen)]),

@@ -1,5 +1,6 @@
 """From verdicts to rewards: equation 2, r = α · specialised + (1 - α) · general, and the interface that every judge has."""
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ JUDGES: Mapping[str, str | Callable[..., Judge]] = {
 }
 
 
+ADDRESS = frozenset({"url", "api_key_variable", "concurrency", "timeout", "attempts", "backoff", "longest_backoff", "cache"})  # of a model
+
+
 def judge_options(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     """The judge that a configuration names, as {"kind": …, **options}, with a kind that exists.
 
@@ -55,6 +59,29 @@ def judge_options(spec: str | Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"judge {spec!r}: the key 'kind' names the judge: one of {', '.join(sorted(JUDGES))}, or module:function")
     resolve("judge", kind, JUDGES)
     return options
+
+
+def judge_record(spec: str | Mapping[str, Any], judge: Judge) -> dict[str, Any]:
+    """What scores are to name: the judge's kind, its options, and the version of its rule, another one if equal plans may score otherwise.
+
+    Where a model is and how patiently it is asked is left out, since it is no matter to a verdict; judges inside the options are named in
+    the same way. Only a judge with an attribute `version` has one.
+    """
+    options = _without_address(judge_options(spec))
+    members = [_without_address(judge_options(member)) for member in options.get("judges", ())]
+    return options | ({"judges": members} if members else {}) | {"version": getattr(judge, "version", None)}
+
+
+def _without_address(options: Mapping[str, Any]) -> dict[str, Any]:
+    model = options.get("model")
+    if not isinstance(model, Mapping):
+        return dict(options)
+    return dict(options) | {"model": {name: value for name, value in model.items() if name not in ADDRESS}}
+
+
+def version_of(*texts: str) -> str:
+    """Eight hex digits that stand for texts on which a judge's verdicts depend."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def open_judge(spec: str | Mapping[str, Any]) -> Judge:

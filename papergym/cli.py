@@ -1,5 +1,7 @@
 """The command line. Commands import what they need when they run, so that `papergym --help` is instant and needs no torch."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,32 +151,71 @@ def audit(files: tuple[Path, ...], out: Path, sheet: bool, rubrics: int, **optio
     click.echo(run_audit(files, out, sheet=rubrics if sheet else 0, **options))
 
 
+def _sampling(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of what answers environments, and how."""
+    options = (
+        click.option("--environments", multiple=True, type=PATH, required=True, help="JSON lines; repeated, one benchmark a file"),
+        click.option("--out", type=PATH, required=True, help="DIR/ROW: DIR/ROW.jsonl; of several benchmarks DIR/BENCHMARK/ROW.jsonl"),
+        click.option("--adapter", type=PATH, default=None, help="a LoRA adapter in PEFT layout"),
+        click.option("--engine", type=PATH, default=None, help='a .toml file: kind = "vllm", "http" or module:function, and its options'),
+        click.option("--samples", default=8, show_default=True, type=click.IntRange(1), help="answers an environment"),
+        click.option("--max-tokens", default=1024, show_default=True, type=click.IntRange(1), help="of an answer, its thinking included"),
+        click.option("--thinking-budget", default=None, type=click.IntRange(1), help="tokens after which a thinking block is closed"),
+        click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0.0)),
+        click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**63 - 1)),
+        click.option("--thinking/--no-thinking", default=True, show_default=True),
+        click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"])),
+        click.option("--device", default="cpu", show_default=True),
+        click.option(
+            "--batch-size", default=4, show_default=True, type=click.IntRange(1), help="environments answered, and kept, together"
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _run_benchmarks(model_path: str | None, out: Path, options: dict[str, Any], **scoring: Any) -> None:
+    from papergym.judge.benchmarks import evaluate_benchmarks
+    from papergym.recipes import engine_loader, evaluate_model
+
+    if not out.name:
+        raise InputError(f"--out {out}: name the row, as in runs/eval/base; its files get the endings .jsonl and .json")
+    answer = None
+    if model_path is not None:
+        load = engine_loader(model_path, *(options[name] for name in ("adapter", "dtype", "device", "engine")))
+        answer = partial(evaluate_model, model_path=model_path, load=load, **options)
+    click.echo(evaluate_benchmarks(answer, out=out, **scoring))
+
+
 @main.command()
 @click.option("--model", "model_path", required=True, help='Hugging Face directory, .gguf or "smollm2-135m"')
-@click.option("--adapter", type=PATH, default=None, help="a LoRA adapter in PEFT layout")
-@click.option("--environments", type=PATH, required=True, help="held-out environments, JSON lines")
-@click.option("--out", type=PATH, required=True, help="answers go to OUT.jsonl, the summary to OUT.json")
-@click.option("--judge", default="lexical", show_default=True, help="a built-in judge or module:function")
-@click.option("--samples", default=8, show_default=True, type=click.IntRange(1), help="answers an environment")
-@click.option("--max-tokens", default=1024, show_default=True, type=click.IntRange(1))
-@click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0.0))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**63 - 1))
-@click.option("--thinking/--no-thinking", default=True, show_default=True)
-@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
-@click.option("--device", default="cpu", show_default=True)
-def eval(**options: Any) -> None:
-    """Answer held-out environments and score the answers: mean rubric reward with a bootstrap 95 % interval, and lengths."""
-    from papergym.recipes import evaluate_model
-    from papergym.report.table import format_estimate
+@_sampling
+def generate(model_path: str, environments: tuple[Path, ...], out: Path, **options: Any) -> None:
+    """Answer environments and score nothing; `papergym eval --answers` and `papergym judge` do. Run again to go on where it stopped."""
+    _run_benchmarks(model_path, out, options, environments=environments, judge=None)
 
-    if not options["out"].name:
-        raise InputError(f"--out {options['out']}: name the row, as in runs/eval/base; its files get the endings .jsonl and .json")
-    summary = evaluate_model(**options)
-    click.echo(
-        f"reward {format_estimate(summary['reward'])} over {summary['environments']} environments, "
-        f"tokens {format_estimate(summary['tokens'], '{:.0f}')}, truncated {summary['truncated']:.0%}, "
-        f"without an answer {summary['unanswered']}, unscored {summary['unscored']}"
-    )
+
+@main.command()
+@click.option("--model", "model_path", default=None, help='Hugging Face directory, .gguf or "smollm2-135m"')
+@click.option("--answers", multiple=True, type=PATH, help="in place of a model: written answers, a file for each of the environments")
+@click.option("--judge", default="lexical", show_default=True, help="a built-in judge, module:function or a .toml file")
+@click.option("--base", "bases", multiple=True, help='the row that others are compared with  [default: "base"]; repeated, a section each')
+@_sampling
+def eval(
+    model_path: str | None,
+    environments: tuple[Path, ...],
+    answers: tuple[Path, ...],
+    judge: str,
+    bases: tuple[str, ...],
+    out: Path,
+    **options: Any,
+) -> None:
+    """Answer environments and score the answers: mean rubric reward, and a table of rubric coverage over benchmarks and all rows in DIR.
+
+    With intervals and differences to a base row, as DIR/coverage.txt, .md, .tex and .json. Run again to go on where it stopped.
+    """
+    _run_benchmarks(model_path, out, options, environments=environments, answers=answers, judge=judge, bases=bases)
 
 
 @main.command()

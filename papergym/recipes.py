@@ -183,7 +183,7 @@ def evaluate_model(
     adapter: Path | None,
     environments: Path,
     out: Path,
-    judge: str,
+    judge: str | None,
     samples: int,
     max_tokens: int,
     temperature: float,
@@ -191,30 +191,39 @@ def evaluate_model(
     thinking: bool,
     dtype: str,
     device: str,
+    engine: Path | None = None,
+    thinking_budget: int | None = None,
+    batch_size: int = 4,
+    load: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
-    """Loads a model, answers the environments, scores the answers; writes OUT.jsonl and OUT.json and returns the summary."""
+    """Loads a model, answers the environments, scores the answers; writes OUT.jsonl and OUT.json and returns the summary.
+
+    judge: None only answers. engine: a TOML file that names another engine than the built-in one. load: gives an engine that may be there.
+    """
     from papergym.judge.evaluation import evaluate
     from papergym.judge.scoring import open_judge
-    from papergym.model.generation import SamplingParams, TorchEngine
-    from papergym.model.lora import load_adapter
+    from papergym.model.generation import SamplingParams
     from papergym.model.prompts import student_messages
     from papergym.model.tokenizer import Tokenizer
-    from papergym.model.weights import load_model
     from papergym.training.data import encode_prompts
-    from papergym.training.loop import DTYPES
 
-    scorer, records = open_judge(judge), read_environments(environments)
+    scorer, records = None if judge is None else open_judge(judge), read_environments(environments)
     sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
     tokenizer = Tokenizer(model_path)
+    load = load or engine_loader(model_path, adapter, dtype, device, engine)
 
-    def open_engine() -> TorchEngine:
-        model = load_model(model_path, dtype=DTYPES[dtype], device=device)
-        if adapter is not None:
-            load_adapter(model, adapter)
-        context = model.config.max_position_embeddings
-        encode_prompts(tokenizer, records, student_messages, thinking=thinking, room=1, context=context, role="student")
-        return TorchEngine(model)
+    def open_engine() -> Any:
+        opened = load()
+        if hasattr(opened, "model"):  # others say by themselves what they can't hold
+            context = opened.model.config.max_position_embeddings
+            encode_prompts(tokenizer, records, student_messages, thinking=thinking, room=1, context=context, role="student")
+        if thinking_budget is None:
+            return opened
+        from papergym.model.generation.thinking_budget import ThinkingBudget
 
+        return ThinkingBudget(opened, tokenizer, thinking_budget)
+
+    further = {"engine": None if engine is None else read_values(engine), "thinking_budget": thinking_budget}
     _, summary = evaluate(
         open_engine,
         tokenizer,
@@ -227,8 +236,30 @@ def evaluate_model(
         samples=samples,
         sampling=sampling,
         thinking=thinking,
+        batch_size=batch_size,
+        recorded={name: value for name, value in further.items() if value is not None},
     )
     return summary
+
+
+def engine_loader(model_path: str, adapter: Path | None, dtype: str, device: str, spec: Path | None) -> Callable[[], Any]:
+    """A function that loads the engine at its first call. Raises InputError when an adapter is given to an engine that is not ours."""
+    if adapter is not None and spec is not None:
+        raise InputError(f"--adapter {adapter}: only the built-in engine loads one; serve it, and name it in {spec}, or merge it")
+
+    @functools.cache
+    def load() -> Any:
+        from papergym.model.generation import TorchEngine, open_engine
+        from papergym.model.lora import load_adapter
+        from papergym.model.weights import load_model
+        from papergym.training.loop import DTYPES
+
+        if spec is not None:
+            return open_engine(read_values(spec))
+        model = load_model(model_path, dtype=DTYPES[dtype], device=device)
+        return TorchEngine(model if adapter is None else load_adapter(model, adapter))
+
+    return load
 
 
 def _trainer(config: DemoConfig, stage: Stage, run_dir: Path) -> Callable[[], Path]:

@@ -22,6 +22,11 @@ class GeneralCriterion:
     text: str
     check: Check | None = None
 
+    @property
+    def identity(self) -> str:
+        """All of it as text."""
+        return "\n".join((self.name, self.text, getattr(self.check, "__qualname__", repr(self.check is not None))))
+
 
 def load_general(path: str | Path | None = None) -> tuple[GeneralCriterion, ...]:
     """Reads general criteria from a TOML file of [[criterion]] tables, by default the seven of papergym.

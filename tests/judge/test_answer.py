@@ -1,6 +1,6 @@
 import pytest
 
-from papergym.judge.answer import plan_of
+from papergym.judge.answer import is_refusal, plan_of
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,22 @@ from papergym.judge.answer import plan_of
 )
 def test_plan_is_what_follows_the_thinking(response, plan):
     assert plan_of(response) == plan
+
+
+@pytest.mark.parametrize(
+    "plan, refused",
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("I am unable to provide a research plan on this topic.", True),
+        ("Sorry, I cannot assist with this request. " + "It may do harm. " * 10, True),
+        ("Unfortunately, we won’t be able to answer.", True),
+        ("**I can't write that plan.**", True),
+        ("", False),
+        ("We cannot assume that rods are smooth, so we measure them.", False),
+        ("First we measure it. I can't help with that.", False),
+        ("Unfortunately the silo can clog; we will not use grain.", False),
+        ("I can't provide raw data. " + "We measure the outflow of rods. " * 40, False),
+    ],
+)
+def test_a_short_plan_that_begins_by_declining_is_a_refusal(plan, refused):
+    assert is_refusal(plan) is refused

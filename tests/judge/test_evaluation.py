@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from papergym.errors import InputError
-from papergym.judge.evaluation import evaluate, summarise
+from papergym.judge.evaluation import evaluate, score_written, summarise
 from papergym.judge.scoring import open_judge
 from papergym.model.generation import SamplingParams, TorchEngine
 from papergym.model.tokenizer import Tokenizer
@@ -49,6 +49,7 @@ def test_files_hold_what_was_sampled_and_scored(parts, environments, tmp_path):
     for line, environment, completion in zip(lines, [e for e in environments for _ in range(2)], engine.completions, strict=True):
         [scored] = parts[2].score([(environment, line["plan"])])
         assert (line["specialised"], line["general"], line["reward"]) == (list(scored.specialised), list(scored.general), scored.reward)
+        assert line["coverage"] == sum(scored.specialised) / 2
         assert len(parts[1].encode(line["response"])) == line["tokens"] or "\ufffd" in line["response"]
         assert line["finish_reason"] == "length" or line["tokens"] <= 12
         assert line["entropy"] == pytest.approx(-numpy.mean(completion.logprobs)) and line["entropy"] > 0
@@ -81,7 +82,7 @@ def test_a_stopped_evaluation_goes_on_and_ends_alike(parts, environments, tmp_pa
     [
         ({"samples": 3}, "samples 2, not 3"),
         ({"model": "other"}, "model 'tiny', not 'other'"),
-        ({"judge_spec": {"kind": "lexical", "alpha": 0.5}}, "judge 'lexical', not"),
+        ({"judge_spec": {"kind": "lexical", "alpha": 0.5}}, "judge {'kind': 'lexical', 'version': '.*'}, not {.*'alpha': 0.5"),
         ({"sampling": replace(SAMPLING, temperature=0.5)}, "sampling .*'temperature': 1.0.*, not .*'temperature': 0.5"),
         ({"thinking": False}, "thinking True, not False"),
     ],
@@ -114,10 +115,11 @@ def test_other_environments_and_a_retrained_adapter_are_refused(parts, environme
 
 
 def test_unscored_and_unanswered_are_counted_and_left_out():
-    def answer(environment, reward, plan="p", finish="stop", tokens=10):
+    def answer(environment, reward, plan="I can't help with that.", finish="stop", tokens=10):
         return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens, "entropy": 1.5}
 
-    summary = summarise([answer("a", 0.2), answer("a", None), answer("b", 0.6, tokens=40), answer("b", 0.0, "", "length", tokens=20)])
+    summary = summarise([answer("a", 0.2), answer("a", None), answer("b", 0.6, "p", tokens=40), answer("b", 0.0, "", "length", tokens=20)])
+    assert summary["refused"] == 2
     assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)
     assert summary["tokens"]["mean"] == pytest.approx((10 + 30) / 2)
     assert (summary["environments"], summary["truncated"], summary["unscored"], summary["unanswered"]) == (2, 0.25, 1, 1)
@@ -136,3 +138,22 @@ def test_a_second_evaluation_of_the_same_row_is_refused_and_a_finished_one_loads
     options = {"out": tmp_path / "row", "model": "tiny", "judge_spec": "lexical", "samples": 2, "sampling": SAMPLING, "batch_size": 1}
     again = evaluate(lambda: pytest.fail("nothing is left to answer"), parts[1], environments, parts[2], **options)
     assert orjson.dumps(again) == orjson.dumps(first)
+
+
+def test_written_answers_are_scored_as_those_of_an_evaluation(parts, environments, tmp_path):
+    """Answered without a judge, scored afterwards: the same as both at once."""
+    at_once, _ = run(parts, environments, tmp_path / "at_once")
+    options = {"model": "tiny", "judge_spec": None, "samples": 2, "sampling": SAMPLING, "batch_size": 1}
+    answers, summary = evaluate(lambda: parts[0], parts[1], environments, None, out=tmp_path / "answered", **options)
+    assert "reward" not in answers[0] and summary["reward"]["mean"] is None and summary["tokens"]["mean"] > 0
+    place = {"out": tmp_path / "scored", "judge_spec": "lexical"}
+    scored, summary = score_written(tmp_path / "answered.jsonl", environments, parts[2], **place, batch_size=2)
+    assert scored == at_once and summary["model"] == "answered" and summary["arguments"]["judge"]["version"] == parts[2].version
+    with pytest.raises(InputError, match="the answers are there"):
+        score_written(tmp_path / "answered.jsonl", environments, parts[2], out=tmp_path / "answered", judge_spec="lexical")
+    with pytest.raises(InputError, match=r"answered\.jsonl, line 5, environment: 'env-2' is not one of"):
+        score_written(tmp_path / "answered.jsonl", environments[:2], parts[2], out=tmp_path / "other", judge_spec="lexical")
+    lines = (tmp_path / "answered.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "part.jsonl").write_bytes(b"".join(lines[:4]))
+    with pytest.raises(InputError, match=r"part\.jsonl: no answer to environment 'env-2', and to 0 others"):
+        score_written(tmp_path / "part.jsonl", environments, parts[2], out=tmp_path / "other", judge_spec="lexical")

@@ -172,7 +172,7 @@ def test_only_the_criteria_without_a_verdict_are_asked_again(open_it, scripted_s
     calm = open_it().score([(ENVIRONMENT, PLAN)])
     scripted_server.answer = second_is_forgotten
     scripted_server.requests.clear()
-    judge = open_it()
+    judge = open_it({"concurrency": 1})  # so that requests arrive in order
     assert judge.score([(ENVIRONMENT, PLAN)]) == calm
     assert [criteria_of(body) for body in scripted_server.requests[2:]] == [
         ["Has a baseline"],
