@@ -64,7 +64,8 @@ def vllm_server(
 
     log: file for what the server prints. name: what clients call the model. port: a free one by default. start_timeout: seconds until it
     has to be healthy. python: the interpreter of an installation that has vLLM. environment: variables on top of this process's own.
-    options: vLLM's own, max_model_len=4096 for --max-model-len 4096; True is a bare flag, a mapping becomes JSON.
+    options: vLLM's own, max_model_len=4096 for --max-model-len 4096; True is a bare flag, a list several
+    words, a mapping JSON.
     Raises InputError with the end of the log when the server dies or is not healthy in time.
     """
     port = port or _free_port()
@@ -101,7 +102,8 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         yield "--" + name.replace("_", "-")
         if value is not True:
-            yield json.dumps(value) if isinstance(value, Mapping) else str(value)
+            values = value if isinstance(value, list | tuple) else [value]
+            yield from (json.dumps(one) if isinstance(one, Mapping) else str(one) for one in values)
 
 
 def _wait_until_healthy(process: subprocess.Popen, port: int, log: Path, timeout: float) -> None:

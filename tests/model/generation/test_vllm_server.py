@@ -52,7 +52,14 @@ def group_is_alive(leader):
 
 
 def test_it_is_healthy_inside_the_block_and_gone_with_its_children_after_it(serve, tmp_path):
-    with serve("works", name="judge", max_model_len=4096, enforce_eager=True, structured_outputs_config={"backend": "guidance"}) as server:
+    with serve(
+        "works",
+        name="judge",
+        max_model_len=4096,
+        enforce_eager=True,
+        lora_target_modules=["q", "k"],
+        structured_outputs_config={"backend": "guidance"},
+    ) as server:
         with urllib.request.urlopen(server.url.removesuffix("/v1") + "/health", timeout=10) as reply:
             assert reply.status == 200
         assert group_is_alive(server.group)
@@ -62,7 +69,8 @@ def test_it_is_healthy_inside_the_block_and_gone_with_its_children_after_it(serv
     port = server.url.split(":")[-1].removesuffix("/v1")
     assert arguments[:6] == ["-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port]
     assert arguments[6:10] == ["--model", "a/model", "--served-model-name", "judge"]
-    assert arguments[10:] == ["--max-model-len", "4096", "--enforce-eager", "--structured-outputs-config", '{"backend": "guidance"}']
+    assert arguments[10:13] == ["--max-model-len", "4096", "--enforce-eager"]
+    assert arguments[13:] == ["--lora-target-modules", "q", "k", "--structured-outputs-config", '{"backend": "guidance"}']
 
 
 def test_it_is_gone_after_an_error_in_the_block_and_after_a_kill(serve):
