@@ -7,10 +7,10 @@ generalised Jensen-Shannon divergence between their next-token distributions at 
 over answers. The teacher is constant within a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -101,6 +101,9 @@ class Opsd:
             )
         return Batch(rollouts, rollout_metrics(rollouts), [rollout.record() for rollout in rollouts])
 
+    def sample_from(self, fields: Mapping[str, Any]) -> Rollout:
+        return Rollout.from_fields(fields)
+
     def loss(self, samples: Sequence[Rollout], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         options, model = self._config.opsd, self._policy.model
         head, device = model.head_weight, model.head_weight.device
@@ -132,9 +135,9 @@ class Opsd:
         return (weights * divergence).sum(), sums
 
 
-def run(config: OpsdConfig, resume: bool = False) -> Path:
-    """Trains and returns the adapter's directory."""
-    return run_training(config, Opsd, "OPSD", resume)
+def run(config: OpsdConfig, resume: bool = False, replay: Path | None = None) -> Path:
+    """Trains and returns the adapter's directory, or replays a failed step."""
+    return run_training(config, Opsd, "OPSD", resume, replay)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ batch's tokens (grpo.loss = "token_mean"), as in the framework that the paper tr
 grpo.loss = "grpo" is the equation as printed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,6 +136,9 @@ class Grpo:
         records = [_record(sample, score) for sample, score in zip(samples, scores, strict=True)]
         return Batch(samples, rollout_metrics(rollouts) | reward_metrics(rewards, config.grpo.group_size), records)
 
+    def sample_from(self, fields: Mapping[str, Any]) -> GradedRollout:
+        return GradedRollout(Rollout.from_fields(fields["rollout"]), fields["advantage"])
+
     def loss(self, samples: Sequence[GradedRollout], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         options, model = self._config.grpo, self._policy.model
         packed = pack([(s.prompt_ids, s.completion_ids) for s in samples], model.head_weight.device)
@@ -216,9 +219,9 @@ def _record(sample: GradedRollout, score: Scored) -> dict[str, Any]:
     return sample.rollout.record() | graded
 
 
-def run(config: GrpoConfig, resume: bool = False) -> Path:
-    """Trains and returns the adapter's directory."""
-    return run_training(config, Grpo, "GRPO", resume)
+def run(config: GrpoConfig, resume: bool = False, replay: Path | None = None) -> Path:
+    """Trains and returns the adapter's directory, or replays a failed step."""
+    return run_training(config, Grpo, "GRPO", resume, replay)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line of a trainer: `python -m papergym.distill.train --config FILE [--set key=value …] [--resume]`."""
+"""The command line of a trainer: `python -m papergym.distill.train --config FILE [--set key=value …] [--resume | --replay DIR]`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +18,10 @@ def training_command(config_class: type, run: Callable[..., Path], summary: str)
     @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override one key, e.g. optim.lr=1e-5")
     @click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2
     @click.option("--resume", is_flag=True, help="continue from the newest checkpoint in run.dir")
-    def command(path: Path, overrides: tuple[str, ...], more: tuple[str, ...], resume: bool) -> None:
+    @click.option("--replay", type=click.Path(path_type=Path), help="a failed step, run.dir/failed/step_…: say what is not finite, and end")
+    def command(path: Path, overrides: tuple[str, ...], more: tuple[str, ...], resume: bool, replay: Path | None) -> None:
         with exit_on_input_error():
             config: Any = load_config(config_class, path, overrides + more)
-            click.echo(run(config, resume=resume))
+            click.echo(run(config, resume=resume, replay=replay))
 
     return command

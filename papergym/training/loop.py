@@ -43,6 +43,7 @@ from papergym.training.identity import flat, input_hashes, plain
 from papergym.training.optim import build_optimizer, learning_rate
 from papergym.training.packing import Trainable
 from papergym.training.profiling import profiled_steps
+from papergym.training.replay import replay_step
 from papergym.training.saving import CHECKPOINTS, Saver
 
 CONFIG, ADAPTER = "config.json", "adapter"  # in a run directory
@@ -73,6 +74,9 @@ class Algorithm(Protocol):
     def collect(self, step: int, phases: "Phases") -> Batch:
         """Draws and scores the batch of a step (from 1), the same on all ranks; every choice follows from the seed and the step."""
 
+    def sample_from(self, fields: Mapping[str, Any]) -> Any:
+        """The sample whose fields a JSON object holds, as a failed step leaves it."""
+
     def loss(self, samples: Sequence[Any], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         """This micro-batch's share of the loss, a scalar with gradient, and per-token metrics summed over its tokens."""
 
@@ -91,14 +95,22 @@ class Phases:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def run_training(config: TrainingConfig, algorithm: Callable[[Any, Policy], Algorithm], title: str, resume: bool = False) -> Path:
+def run_training(
+    config: TrainingConfig, algorithm: Callable[[Any, Policy], Algorithm], title: str, resume: bool = False, replay: Path | None = None
+) -> Path:
     """Trains as configured and returns the directory of the adapter (PEFT layout).
 
     The same configuration again continues an unfinished run from its newest checkpoint, and has nothing to do for a finished one.
     resume: continue also where the configuration differs in what a checkpoint does not depend on, such as a larger run.steps.
+    replay: a failed step's directory, whose loss and gradients are computed again and described; run.dir is not touched then.
     Raises InputError when run.dir is in use or holds another run; FloatingPointError before a step on a non-finite loss or gradient.
     """
     directory, table = Path(config.run.dir), config.distributed
+    if replay is not None:
+        policy = load_policy(config)
+        for line in replay_step(replay, config, policy.model, algorithm(config, policy)):
+            print(line)
+        return replay
     with process_group(config.model.device, table.timeout) as ranks, ExitStack() as held:
         ranks.on_first(lambda: _hold(held, directory))
         if ranks.on_first(lambda: _is_finished(directory, config, resume)):

@@ -1,6 +1,6 @@
 """Rollouts drawn from the policy that is being trained: token ids in, token ids out, never tokenised again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,11 @@ class Rollout:
     sampled_logprobs: Sequence[float]  # nats, from the sampler, of every completion token
     finish_reason: str  # "stop" or "length"
     response: str  # decoded, special tokens kept
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "Rollout":
+        """The rollout whose fields a JSON object holds, as a failed step leaves it."""
+        return cls(**{**fields, "environment": Environment.from_record(fields["environment"])})
 
     def record(self) -> dict[str, Any]:
         """The line of rollouts.jsonl."""

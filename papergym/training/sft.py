@@ -5,9 +5,10 @@
 Loss: minus the log-probability of the reference and its stop token given the student's prompt, nats, mean over the batch's tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -68,8 +69,6 @@ def demonstrations(
 class Sft:
     """The algorithm of the baseline."""
 
-    aggregation = "token_mean"
-
     def __init__(self, config: SftConfig, policy: Policy):
         self._policy = policy
         self._stream = PromptStream(config.data, config.run.seed)
@@ -82,6 +81,9 @@ class Sft:
         samples = [self._examples[index] for index in self._stream.indices(step)]
         return Batch(samples, {"length/mean": sum(len(s.completion_ids) for s in samples) / len(samples)})
 
+    def sample_from(self, fields: Mapping[str, Any]) -> Demonstration:
+        return Demonstration(**fields)
+
     def loss(self, samples: Sequence[Demonstration], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         model = self._policy.model
         packed = pack([(s.prompt_ids, s.completion_ids) for s in samples], model.head_weight.device)
@@ -89,9 +91,9 @@ class Sft:
         return -out.logprob.sum() / max(1, counts.tokens), {"entropy": out.entropy.detach().sum()}
 
 
-def run(config: SftConfig, resume: bool = False) -> Path:
-    """Trains and returns the adapter's directory."""
-    return run_training(config, Sft, "SFT", resume)
+def run(config: SftConfig, resume: bool = False, replay: Path | None = None) -> Path:
+    """Trains and returns the adapter's directory, or replays a failed step."""
+    return run_training(config, Sft, "SFT", resume, replay)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,14 +12,19 @@ import torch
 from safetensors.torch import load_file
 
 from papergym.config import from_mapping
+from papergym.distill.train import Opsd
 from papergym.environment import write_environments
+from papergym.files import read_jsonl, write_jsonl
 from papergym.model.lora import adapter_state_dict
+from papergym.rl.train import GradedRollout, Grpo
 from papergym.training.loop import load_policy, run_training, train
+from papergym.training.rollouts import Rollout
 from papergym.training.sft import Sft, SftConfig
 
 RUN = '''
 import json, os, signal, sys, time
 from papergym.config import from_mapping
+from papergym.distill.train import Opsd
 from papergym.training.loop import run_training
 from papergym.training.sft import Sft, SftConfig
 
@@ -96,6 +103,59 @@ def test_a_step_that_is_not_finite_leaves_its_batch_and_adapter(values):
     stored = load_file(place / "adapter_model.safetensors")
     assert all(torch.equal(stored[f"base_model.model.{name}"], tensor) for name, tensor in poisoned.adapter.items())
     assert any(tensor.abs().max() > 0 for name, tensor in stored.items() if "lora_B" in name)
+
+
+class Overflowing(Sft):
+    """The logarithm of zero, from the second step on, for the last sample of the batch."""
+
+    def loss(self, samples, counts):
+        loss, sums = super().loss(samples, counts)
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps >= 2 and samples[-1].completion_ids == self.poison:
+            loss = loss + torch.log(loss * 0)
+        return loss, sums
+
+    def collect(self, step, phases):
+        batch = super().collect(step, phases)
+        self.poison = batch.samples[-1].completion_ids
+        return batch
+
+
+def test_a_failed_step_is_replayed_by_a_command(values, tmp_path, capsys):
+    values = values | {"data": values["data"] | {"tokens_per_micro_batch": 1}}  # a sample a micro-batch
+    config = from_mapping(SftConfig, values)
+    with pytest.raises(FloatingPointError, match="failed/step_0000000"):
+        run_training(config, Overflowing, "SFT")
+    [place] = (tmp_path / "run/failed").iterdir()
+
+    class Again(Overflowing):
+        def sample_from(self, fields):
+            self.steps, self.poison = 2, fields["completion_ids"]  # of the last sample, when all are read
+            return super().sample_from(fields)
+
+    before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
+    capsys.readouterr()
+    assert run_training(config, Again, "SFT", replay=place) == place
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("micro-batch 1, samples 0 to 0: loss ") and "nan" not in first and "inf" not in first
+    assert second.startswith("micro-batch 2, samples 1 to 1: loss -inf")
+    assert "returned nan values" in second or "is not finite" in second
+    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
+    (tmp_path / "recipe.toml").write_text("".join(f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in table.items())
+                                                   for name, table in values.items()))  # fmt: skip
+    command = [sys.executable, "-m", "papergym.training.sft", "--config", str(tmp_path / "recipe.toml"), "--replay"]
+    done = subprocess.run([*command, str(place)], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("micro-batch") == 2 and "not finite" not in done.stdout, done.stderr
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 2 and "not a failed step" in done.stderr
+
+
+def test_a_sample_survives_the_file(tmp_path, environments):
+    rollout = Rollout(environments[0], 0, 3, [1, 2], [5, 6, 7], [-0.5, -1.0, -0.25], "stop", "text")
+    for algorithm, sample in ((Opsd, rollout), (Grpo, GradedRollout(rollout, -0.75))):
+        write_jsonl(tmp_path / "batch.jsonl", [sample])
+        [(_, fields)] = read_jsonl(tmp_path / "batch.jsonl")
+        assert algorithm.sample_from(None, fields) == sample
 
 
 @pytest.fixture
