@@ -60,7 +60,7 @@ def test_table_by_hand(folders):
     assert (
         grpo["cells"]["innov"] is None and grpo["average"] is None and grpo["cells"]["de_sign"]["difference"]["mean"] == pytest.approx(30)
     )
-    with pytest.raises(InputError, match="--base sft: no row of that name; there are base, base-opsd, base-grpo"):
+    with pytest.raises(InputError, match="--base sft: no row of that name; there are base, base-grpo, base-opsd"):
         benchmark_table(folders, DIGESTS, ["sft"])
 
 
