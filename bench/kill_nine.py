@@ -58,7 +58,7 @@ def run_and_kill(command: list[str], cpu_seconds: float) -> bool:
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, **silent, start_new_session=True, env=ENVIRONMENT)
     try:
-        while process.poll() is None and _cpu_seconds(process.pid) < cpu_seconds:
+        while process.poll() is None and cpu_seconds_of(process.pid) < cpu_seconds:
             time.sleep(0.005)
     finally:
         if process.poll() is None:
@@ -66,7 +66,7 @@ def run_and_kill(command: list[str], cpu_seconds: float) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     """User and system time of a process, as Linux tells it in its stat file, fields 14 and 15."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -104,7 +104,7 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
         command = prepare(work, papers)
         seconds = run_to_the_end(command)
         (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
-        write_jsonl(out, [_header(seconds)])
+        write_jsonl(out, [header("kill_nine", seconds)])
         moments, failures = random.Random(seed), 0
         for number in range(kills):
             moment = moments.uniform(0, seconds)
@@ -122,10 +122,11 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
         sys.exit(f"{failures} of {kills} runs ended with other files than the undisturbed one")
 
 
-def _header(seconds: float) -> dict[str, object]:
+def header(module: str, seconds: float) -> dict[str, object]:
+    """What ran: command, commit, machine, versions and the CPU seconds of the undisturbed run."""
     git = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
     return {
-        "command": " ".join(["python -m papergym.bench.kill_nine", *sys.argv[1:]]),
+        "command": " ".join([f"python -m papergym.bench.{module}", *sys.argv[1:]]),
         "commit": git.stdout.strip() or None,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",

@@ -24,7 +24,6 @@ from papergym.training.sft import Sft, SftConfig
 RUN = '''
 import json, os, signal, sys, time
 from papergym.config import from_mapping
-from papergym.distill.train import Opsd
 from papergym.training.loop import run_training
 from papergym.training.sft import Sft, SftConfig
 
