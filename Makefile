@@ -20,6 +20,7 @@ test-slow: .venv/test-installed
 	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not soak and not gpu and not vllm"
 
 soak: .venv/test-installed
+	$(BIN)/python -m papergym.bench.kill_training --kills 50 --out bench/results/kill_training.jsonl
 	$(THREADS) $(BIN)/python -m pytest -q -m "soak and not gpu and not vllm"
 
 test-browser: .venv/test-installed

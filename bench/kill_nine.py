@@ -9,7 +9,6 @@ kill: the moment, the stage and the file that was written last, how many files t
 """
 
 import os
-import platform
 import random
 import resource
 import shutil
@@ -18,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import click
 
+from papergym.bench.provenance import provenance
 from papergym.bench.same_files import differing_files
 from papergym.bench.tiny import RECIPE, write_tiny_model
 from papergym.errors import InputError, exit_on_input_error
@@ -104,7 +103,7 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
         command = prepare(work, papers)
         seconds = run_to_the_end(command)
         (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
-        write_jsonl(out, [header("kill_nine", seconds)])
+        write_jsonl(out, [provenance("python -m papergym.bench.kill_nine") | {"undisturbed": {"cpu_seconds": round(seconds, 2)}}])
         moments, failures = random.Random(seed), 0
         for number in range(kills):
             moment = moments.uniform(0, seconds)
@@ -120,19 +119,6 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
             shutil.rmtree(work / "run")
     if failures:
         sys.exit(f"{failures} of {kills} runs ended with other files than the undisturbed one")
-
-
-def header(module: str, seconds: float) -> dict[str, object]:
-    """What ran: command, commit, machine, versions and the CPU seconds of the undisturbed run."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
-    return {
-        "command": " ".join([f"python -m papergym.bench.{module}", *sys.argv[1:]]),
-        "commit": git.stdout.strip() or None,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("papergym", "torch")}},
-        "undisturbed": {"cpu_seconds": round(seconds, 2)},
-    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -21,12 +22,14 @@ from pathlib import Path
 import click
 import torch
 
-from papergym.bench.kill_nine import cpu_seconds_of, header, last_written
+from papergym.bench.kill_nine import cpu_seconds_of, last_written
+from papergym.bench.provenance import provenance
 from papergym.bench.same_files import differing_files
 from papergym.bench.tiny import write_tiny_model
 from papergym.config import from_mapping
 from papergym.environment import Criterion, Environment, write_environments
 from papergym.files import append_jsonl, write_jsonl
+from papergym.judge.scoring import open_judge
 
 TRAINERS = {
     "sft": ("papergym.training.sft", "SftConfig"),
@@ -37,6 +40,7 @@ TRAINERS = {
 
 def prepare(work: Path, steps: int) -> Callable[[], None]:
     """Writes model and environments into a directory; returns what trains all three into work/run."""
+    open_judge("lexical")  # imported now, once
     model = write_tiny_model(work / "model")
     topics = ("rod packing", "lossy caches", "school meals")
     rubric = tuple(Criterion(f"The plan measures {topic}.", "experiment", "answer") for topic in topics)
@@ -64,20 +68,20 @@ def prepare(work: Path, steps: int) -> Callable[[], None]:
     return train
 
 
-def in_a_fork(work: Callable[[], None], kill_after: float | None = None) -> tuple[bool, float]:
+def in_a_fork(work: Callable[[], None], log: Path, kill_after: float | None = None) -> tuple[bool, float]:
     """Runs work in a fork, killed after so many CPU seconds; returns whether it was, and its CPU seconds.
 
-    Raises RuntimeError when the fork fails in another way.
+    log: takes what it writes to stderr. Raises RuntimeError with its last words when it fails in another way.
     """
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            with open(os.devnull, "w") as silence:
-                os.dup2(silence.fileno(), 1)
-                os.dup2(silence.fileno(), 2)
+            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
             work()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     while kill_after is not None and not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -88,7 +92,7 @@ def in_a_fork(work: Callable[[], None], kill_after: float | None = None) -> tupl
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     if code not in (0, -signal.SIGKILL) or (code and kill_after is None):
-        raise RuntimeError(f"a run ended with {code}")
+        raise RuntimeError(f"a run ended with {code}: {log.read_text()[-2000:]}")
     return code != 0, usage.ru_utime + usage.ru_stime
 
 
@@ -102,15 +106,15 @@ def main(kills: int, out: Path, seed: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         train = prepare(work, steps)
-        _, seconds = in_a_fork(train)
+        _, seconds = in_a_fork(train, work / "log")
         (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
-        write_jsonl(out, [header("kill_training", seconds)])
+        write_jsonl(out, [provenance("python -m papergym.bench.kill_training") | {"undisturbed": {"cpu_seconds": round(seconds, 2)}}])
         moments, failures = random.Random(seed), 0
         for number in range(kills):
             moment = moments.uniform(0, seconds)
-            killed, _ = in_a_fork(train, moment)
+            killed, _ = in_a_fork(train, work / "log", moment)
             file = last_written(work / "run")
-            _, again = in_a_fork(train)
+            _, again = in_a_fork(train, work / "log")
             files, differing = differing_files(work / "undisturbed", work / "run")
             record = {"kill": number, "moment": round(moment, 3), "killed": killed, "last_written": file}
             append_jsonl(out, [record | {"files": files, "equal": not differing, "differing": differing, "cpu_seconds": round(again, 2)}])

@@ -354,6 +354,25 @@ def bench_kernels(
     report(device, list(rows), list(widths), vocabulary, dtype or ("bfloat16" if large else "float32"), only, minutes, out)
 
 
+@bench.command("step")
+@click.option("--device", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["float32", "bfloat16"]))
+@click.option("--hidden", default=512, show_default=True, type=click.IntRange(128))
+@click.option("--layers", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--vocabulary", default=151936, show_default=True, type=click.IntRange(2))
+@click.option("--sequences", default=8, show_default=True, type=click.IntRange(1), help="of a training step")
+@click.option("--tokens", default=256, show_default=True, type=click.IntRange(2), help="of each")
+@click.option("--groups", default=1, show_default=True, type=click.IntRange(1), help="of 8 samples, drawn together")
+@click.option("--sampled", default=128, show_default=True, type=click.IntRange(1), help="tokens of each sample")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--out", type=PATH, default=None, help="JSON lines")
+def bench_step(device: str, dtype: str, repeats: int, out: Path | None, **shape: int) -> None:
+    """Time forward, backward, optimizer and sampling beside the Hugging Face model with PEFT, on the same weights and batch."""
+    from papergym.bench.step import Shape, report
+
+    report(Shape(**shape), device, dtype, repeats, out)
+
+
 @bench.command("compile")
 @click.option("--chip", "chips", multiple=True, type=int, default=(80, 86, 89, 90, 120), show_default=True, help="compute capability")
 @click.option("--only", default="", help="kernels whose name contains this")
