@@ -14,6 +14,9 @@ square root of the length,
 
     threshold(plan) = min(1, threshold · sqrt(max(1, words / free_words))).
 
+A sentence that quotes a criterion says nothing: it shares `quoted_words` consecutive words with one, which neither the reference nor the
+question has. Criteria are made from references, so their own words are no sign of quoting; what a rubric puts around them is.
+
 Words count once, so repetition adds nothing. Meaning and negation are not seen: this is a baseline. The threshold is low because a plan has
 to guess the words of one particular paper. How far the verdicts agree with a reader, and what they pay for, papergym.judge.exam measures.
 """
@@ -42,13 +45,14 @@ class CoverageRule:
     asked_weight: float = 0.5
     least_words: int = 2  # different words of a criterion that a passage must hold
     topic_words: int = 1  # uncommon content words of the question that a passage must hold
+    quoted_words: int = 8
     fewest_words: int = 3  # a criterion with fewer words outside the question can't be told from a paraphrase of it: not scored
 
     def __post_init__(self) -> None:
         for name in ("threshold", "common_weight", "asked_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 0 to 1 is needed")
-        for name in ("free_words", "window", "longest_sentence", "least_words", "fewest_words"):
+        for name in ("free_words", "window", "longest_sentence", "least_words", "quoted_words", "fewest_words"):
             if getattr(self, name) < 1:
                 raise InputError(f"lexical judge, {name} {getattr(self, name)}: a number from 1 is needed")
 
@@ -69,13 +73,33 @@ def rubric_coverage(environment: Environment, plan: str, rule: CoverageRule) -> 
     asked, topic = question_stems(environment.question), topic_stems(environment.question)
     rubric = rubric_weights(environment.question, tuple(criterion.text for criterion in environment.rubric), rule)
     best: list[float | None] = [0.0 if weights else None for weights in rubric]
-    for passage in passages(plan, rule) if is_prose(plan) else ():
+    for passage in passages(without_quotes(environment, plan, rule), rule) if is_prose(plan) else ():
         if len(passage & topic) < min(rule.topic_words, len(topic)):
             continue
         shares = [_share(weights, passage, asked, rule) for weights in rubric]
         most = max(shares, default=0.0)
         best = [share if share == most and was is not None and share > was else was for share, was in zip(shares, best)]
     return best
+
+
+def without_quotes(environment: Environment, plan: str, rule: CoverageRule) -> str:
+    """The plan without the sentences that quote a criterion; the plan itself when there are none."""
+    criteria = tuple(criterion.text for criterion in environment.rubric)
+    quotes = _quotes(criteria, environment.reference or "", environment.question, rule.quoted_words)
+    said = sentences(plan)
+    kept = [sentence for sentence in said if quotes.isdisjoint(_runs(sentence, rule.quoted_words))]
+    return plan if len(kept) == len(said) else "\n".join(kept)
+
+
+@lru_cache(maxsize=1024)
+def _quotes(criteria: tuple[str, ...], reference: str, question: str, length: int) -> frozenset[tuple[str, ...]]:
+    """Runs of words that only the criteria have."""
+    return frozenset().union(*(_runs(text, length) for text in criteria)) - _runs(reference, length) - _runs(question, length)
+
+
+def _runs(text: str, length: int) -> set[tuple[str, ...]]:
+    words = all_words(text)
+    return {tuple(words[start : start + length]) for start in range(len(words) - length + 1)}
 
 
 @lru_cache(maxsize=1024)

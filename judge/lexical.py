@@ -15,7 +15,7 @@ from papergym.judge.coverage import CoverageRule, rubric_verdicts
 from papergym.judge.general import load_general
 from papergym.judge.scoring import Scored, combine, version_of
 
-RULE = "2"  # another number for every change by which a plan may score otherwise
+RULE = "3"  # another number for every change by which a plan may score otherwise
 
 
 @dataclass(frozen=True)

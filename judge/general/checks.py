@@ -9,7 +9,7 @@ them, by the factor by which the coverage rule raises its threshold.
 import re
 
 from papergym.environment import Environment
-from papergym.judge.coverage import CoverageRule, length_factor, question_stems, rubric_verdicts, topic_stems
+from papergym.judge.coverage import CoverageRule, length_factor, question_stems, rubric_verdicts, topic_stems, without_quotes
 from papergym.judge.prose import is_prose, is_sentence
 from papergym.judge.words import action_stems, all_words, common_stems, content_words, sentences, stem, stop_words
 
@@ -48,7 +48,7 @@ def _statements(environment: Environment, plan: str) -> list[str]:
     said = set(question_stems(environment.question) | common_stems())
     found = []
     before: set[str] = set()
-    for sentence in sentences(plan) if is_prose(plan) else ():
+    for sentence in sentences(without_quotes(environment, plan, CoverageRule())) if is_prose(plan) else ():
         words = all_words(sentence)
         stems = {stem(word) for word in words if word not in stop_words()}
         on_subject = len((stems | before) & topic) >= min(TOPIC_WORDS, len(topic))

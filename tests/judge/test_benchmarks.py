@@ -105,7 +105,7 @@ def test_several_benchmarks_with_one_command(tmp_path, tiny_policy, files):
     assert done.stdout.rstrip().endswith((tmp_path / "out/coverage.txt").read_text().rstrip())
     table = json.loads((tmp_path / "out/coverage.json").read_text())
     assert [row["row"] for row in table["rows"]] == ["base", "opsd"] and table["benchmarks"] == ["innov", "design"]
-    assert table["judge"]["kind"] == "lexical" and table["judge"]["version"].startswith("2-")
+    assert table["judge"]["kind"] == "lexical" and table["judge"]["version"].startswith("3-")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "innov",
         "design",

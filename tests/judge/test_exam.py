@@ -110,6 +110,7 @@ def test_least_agreement_with_a_reader(result):
     "attack, most",
     [
         ("an empty plan", 0.0),
+        ("the criteria word for word", 0.3),
         ("the question", 0.0),
         ("the question five times", 0.0),
         ("the criteria's words as a list", 0.0),

@@ -106,8 +106,21 @@ def test_a_passage_off_the_subject_does_not_count():
     ]
 
 
+def test_a_sentence_that_quotes_a_criterion_says_nothing():
+    """Eight words of the criterion in a row, unless the reference or the question has them too; the words in between count in full."""
+    criterion = "In the plan the losers then get a stipend of half of the cost by rank."
+    subject, quoted = environment(criterion), "We say that in the plan the losers then get a stipend."
+    own = "We give the losers a stipend by rank."
+    assert rubric_coverage(subject, quoted, RULE) == [0.0]
+    assert rubric_coverage(subject, quoted.replace("that in", "that, in"), RULE) == [0.0]  # marks are no words
+    assert rubric_coverage(subject, quoted.replace("get a", "get one"), RULE)[0] > 0.3  # seven words, then another
+    assert rubric_coverage(subject, f"{quoted} {own}", RULE) == rubric_coverage(subject, own, RULE)
+    known = environment(criterion, reference="So in the plan the losers then get a stipend.")
+    assert rubric_coverage(known, quoted, RULE) == rubric_coverage(subject, quoted.replace("get a", "get one"), RULE)
+
+
 def test_a_list_of_words_is_no_passage():
-    subject = environment(STIPEND, FEEDBACK)
+    subject = environment(STIPEND, FEEDBACK, reference=f"{STIPEND} {FEEDBACK}")
     words = " ".join(f"{c.text} " for c in subject.rubric).replace(".", "").split()
     listed = ", ".join(word for word in words if len(word) > 4)
     assert max(rubric_coverage(subject, listed, RULE)) == 0.0
