@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from papergym.environment import Environment
 from papergym.errors import InputError
@@ -30,6 +30,23 @@ class Answer:
     sample: int
     plan: str
     verdicts: tuple[bool | None, ...]
+
+
+class Labels(NamedTuple):
+    """One person's labels, by rubric; None for a criterion that was skipped, and rubrics without any label left out."""
+
+    leakage: dict[Key, list[bool | None]]
+    verdicts: dict[Key, list[bool | None]]
+
+
+def by_name(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files by their names without the ending, which are the rows of tables. Raises InputError for two of one name."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in found:
+            raise InputError(f"{path}: another file is named {path.stem} too; rename one, the name is its row in tables")
+        found[path.stem] = path
+    return found
 
 
 def label_key(question: str, criterion: str, plan: str | None = None) -> str:
@@ -64,35 +81,32 @@ def read_answers(path: Path, datasets: Mapping[str, Sequence[Environment]]) -> l
 
 def read_labels(
     paths: Sequence[Path], datasets: Mapping[str, Sequence[Environment]], rows: Mapping[str, Sequence[Answer]]
-) -> dict[str, tuple[dict[Key, list[bool | None]], dict[Key, list[bool | None]]]]:
-    """person -> (labels on leakage, labels on verdicts), None for a criterion that was skipped. A file is a person, by its name.
+) -> dict[str, Labels]:
+    """person -> labels. A file is a person, by its name.
 
     Raises InputError naming the file and the key of a label that is neither yes nor no, or of nothing in the given files.
     """
+    asked: list[dict[Key, list[str]]] = [
+        {(name, e.id): [label_key(e.question, c.text) for c in e.rubric] for name, found in datasets.items() for e in found},
+        {
+            (row, a.environment.id, a.sample): [label_key(a.environment.question, c.text, a.plan) for c in a.environment.rubric]
+            for row, found in rows.items()
+            for a in found
+        },
+    ]
+    known = {key for part in asked for keys in part.values() for key in keys}
     people = {}
-    for path in paths:
+    for name, path in by_name(paths).items():
         given = _read_json(path) if path.suffix == ".json" else _read_csv(path)
-        used: set[str] = set()
-
-        def labels(environment: Environment, plan: str | None, given: dict = given, used: set = used) -> list[bool | None]:
-            keys = [label_key(environment.question, criterion.text, plan) for criterion in environment.rubric]
-            used.update(keys)
-            return [given.get(key) for key in keys]
-
-        leakage: dict[Key, list[bool | None]] = {(n, e.id): labels(e, None) for n, found in datasets.items() for e in found}
-        verdicts: dict[Key, list[bool | None]] = {
-            (row, answer.environment.id, answer.sample): labels(answer.environment, answer.plan)
-            for row, answers in rows.items()
-            for answer in answers
-        }
-        if unknown := sorted(set(given) - used):
+        if unknown := sorted(set(given) - known):
             raise InputError(
                 f"{path}, {unknown[0]}: a label of nothing in the files that are audited; give the files that the sheet was made of"
             )
-        people[f"person {path.stem}"] = tuple(
-            {k: v for k, v in part.items() if any(x is not None for x in v)} for part in (leakage, verdicts)
-        )
-    return people  # type: ignore[return-value]
+        labels = [
+            {place: [given.get(key) for key in keys] for place, keys in part.items() if not given.keys().isdisjoint(keys)} for part in asked
+        ]
+        people[f"person {name}"] = Labels(*labels)
+    return people
 
 
 def compare(

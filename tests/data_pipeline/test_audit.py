@@ -268,8 +268,8 @@ def test_the_command_writes_what_it_found(judge_file, tmp_path):
         "text": CACHES.rubric[1].text,
         "overlap": pytest.approx(0.6),
         "leaked_by_words": True,
-        "leakage_by_model": False,
-        "type_by_model": True,
+        "leaked_by_model": False,
+        "type_by_model": "experiment",
     }
     assert text.startswith((tmp_path / "out/audit.md").read_text()) and "one, model" in text and "6 requests" in text
     for picture in ("composition.svg", "leakage.svg"):

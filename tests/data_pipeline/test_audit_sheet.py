@@ -158,6 +158,13 @@ def test_labels_that_can_not_be_read(tmp_path, name, content, message):
         read_labels([tmp_path / name], {"set": ENVIRONMENTS}, {})
 
 
+def test_two_files_of_one_person_or_row_are_refused(files):
+    with pytest.raises(InputError, match=r"ann\.csv: another file is named ann too"):
+        read_labels([save(files / "ann.json", {}), files / "ann.csv"], {"set": ENVIRONMENTS}, {})
+    with pytest.raises(InputError, match=r"base\.jsonl: another file is named base too"):
+        run_audit([files / "set.jsonl"], files / "out", answers=[files / "base.jsonl"] * 2)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
