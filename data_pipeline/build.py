@@ -94,6 +94,7 @@ def build(
                 by_model.run(ledger, bar)
             else:
                 for job in ledger.to_do():
+                    bar.note(printable(job.path.name))
                     _by_rules(ledger, job, extract, model=str(extractor), domain=domain, created=created)
             made, rejected, accounts, left = ledger.write(file)
             finished = not left

@@ -34,9 +34,6 @@ class Journal:
             record = orjson.loads(line)
             self._places[record["paper"], record["sha256"]] = start, len(line)
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def get(self, paper: str, digest: str) -> dict[str, Any] | None:
         """The record of a paper, None without one."""
         place = self._places.get((paper, digest))
@@ -53,9 +50,9 @@ class Journal:
         self._write(line)
 
     def close(self, *, finished: bool) -> None:
-        """finished: nothing is left to do with it, so that it goes."""
+        """finished: nothing is left to do with it, so that it goes, as does one without records."""
         self._file.close()
-        if finished:
+        if finished or not self._places:
             self._path.unlink()
 
     def _write(self, line: bytes) -> None:

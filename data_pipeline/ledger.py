@@ -55,7 +55,6 @@ class Ledger:
         """The papers that have no outcome, in order; those that can't be read, or repeat another, get theirs on the way."""
         seen: dict[str, Path] = {}
         for index, path in enumerate(self._paths):
-            self._bar.note(printable(path.name))
             try:
                 digest = source_digest(path)
             except (ValueError, OSError) as error:

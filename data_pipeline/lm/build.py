@@ -50,26 +50,27 @@ class ModelBuild:
             async def work() -> None:
                 for job in jobs:
                     try:
-                        await self._one(ledger, job, models)
+                        await self._one(ledger, bar, job, models)
                     except BudgetSpent:
                         return
-                    bar.note(f"{models.asked} requests" + (f", cost {self._budget.spent:.4g}" if self._priced else ""))
 
             try:
                 await together(work() for _ in range(self._recipe.papers_at_once))
             finally:
                 self._asked, self._from_cache = models.asked, models.from_cache
 
-    async def _one(self, ledger: Ledger, job: Job, models: Models) -> None:
+    async def _one(self, ledger: Ledger, bar: Bar, job: Job, models: Models) -> None:
         account = Account()
+        outcome: Environment | str
         try:
-            environment = await self._environment(job, models, account)
-        except Rejected as error:
-            ledger.rejected(job, str(error), account.record())
-        except _Unreadable as error:
-            ledger.rejected(job, str(error))
+            outcome = await self._environment(job, models, account)
+        except (Rejected, _Unreadable) as error:
+            outcome = str(error)
+        bar.note(f"{models.asked} requests" + (f", cost {self._budget.spent:.4g}" if self._priced else ""))
+        if isinstance(outcome, Environment):
+            ledger.made(job, outcome, account.record())
         else:
-            ledger.made(job, environment, account.record())
+            ledger.rejected(job, outcome, account.record())
 
     async def _environment(self, job: Job, models: Models, account: Account) -> Environment:
         try:

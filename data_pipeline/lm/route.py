@@ -71,7 +71,7 @@ async def open_models(recipe: Recipe, budget: Budget, cache: str) -> AsyncIterat
         askers: dict[bytes, Asker] = {}
         connections: dict[bytes, Any] = {}
         for use in uses:
-            spec = use.model | ({"cache": cache} if use.model.get("kind") == "http" else {})
+            spec = ({"cache": cache} if use.model.get("kind") == "http" else {}) | use.model
             served = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
             if served not in connections:
                 connection = connect(open_chat_model(spec), spec, cache)

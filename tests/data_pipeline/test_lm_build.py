@@ -9,10 +9,12 @@ import sys
 import time
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from papergym.data_pipeline.build import build
+from papergym.data_pipeline.lm.recipe import load_recipe
 from papergym.environment import read_environments
 from papergym.errors import InputError
 from papergym.model.generation.reply_cache import ReplyCache
@@ -232,7 +234,7 @@ def test_stopped_by_a_dead_server_it_goes_on_with_what_is_missing(run, write_pap
     )
     with pytest.raises(InputError, match="no usable reply in 2 attempts"):
         run(papers, "out", recipe)
-    assert not (tmp_path / "out.jsonl").exists() and (tmp_path / ".out.jsonl.journal").exists()
+    assert not (tmp_path / "out.jsonl").exists()
     known = len(ReplyCache(tmp_path / "fresh.sqlite"))
     scripted_server.requests.clear()
     scripted_server.answer = script["reply"]
@@ -459,3 +461,12 @@ def test_papers_are_written_in_their_order_whichever_ends_first(run, write_paper
     scripted_server.answer = answer
     ids = [environment.id[:4] for environment in read_environments(run(papers, recipe=recipe).out)]
     assert ids == ["kaaa", "kaab", "kaac", "kaad"] and all(one < two for one, two in pairwise(ids))
+
+
+def test_the_recipes_of_the_documentation_are_recipes(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/extraction.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert len(recipes) == 2
+    for index, recipe in enumerate(recipes):
+        (tmp_path / f"{index}.toml").write_text(recipe)
+        assert load_recipe(tmp_path / f"{index}.toml").extractor.name.startswith("Qwen/")
