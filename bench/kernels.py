@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from papergym.bench import peers
-from papergym.bench.measure import milliseconds, peak_bytes
+from papergym.bench.measure import milliseconds, operations, peak_bytes
 from papergym.errors import InputError
 from papergym.files import write_jsonl
 from papergym.planning import roofline
@@ -26,7 +26,10 @@ CHECK_ROWS = 64
 BETA = 0.5
 NOISE = 0.05  # of the teacher's hidden states against the student's: self-distillation, where the divergence is small
 BAR = {torch.bfloat16: 5e-3, torch.float32: 1e-4}  # of papergym's gradient; the others are only shown
-HEADINGS = ("operation", "implementation", "N", "H", "ms", "tokens/s", "TFLOP/s", "peak MiB", "value error", "gradient error", "model ms")
+HEADINGS = (
+    *("operation", "implementation", "N", "H", "ms", "tokens/s", "TFLOP/s", "FLOP/NHV", "bytes/floor", "peak MiB"),
+    *("value error", "gradient error", "model ms"),
+)
 
 
 def report(
@@ -75,11 +78,13 @@ def _measure(
                     if time.monotonic() > deadline:
                         yield record | {"skipped": "out of time"}
                         continue
-                    yield record | _costs(operation, run, inputs, device, environment["device"], count, width, vocabulary)
+                    yield record | _costs(operation, name, run, inputs, device, environment["device"], count, width, vocabulary)
             del head
 
 
-def _costs(operation: str, run: Callable, inputs: tuple, device: str, chip: str, rows: int, width: int, vocabulary: int) -> dict[str, Any]:
+def _costs(
+    operation: str, name: str, run: Callable, inputs: tuple, device: str, chip: str, rows: int, width: int, vocabulary: int
+) -> dict[str, Any]:
     """Time, memory and what the roofline says of one implementation, forward and backward."""
 
     def step() -> None:
@@ -90,6 +95,7 @@ def _costs(operation: str, run: Callable, inputs: tuple, device: str, chip: str,
 
     try:
         step()  # compiles, and grows the allocator
+        work = _work(operation, name, step, device, inputs[1].dtype, rows, width, vocabulary)
         peak = peak_bytes(step, device)
         median, shortest, longest = milliseconds(step, device)
     except torch.cuda.OutOfMemoryError:
@@ -108,8 +114,21 @@ def _costs(operation: str, run: Callable, inputs: tuple, device: str, chip: str,
         "flop": flop,
         "tflop_per_second": flop / median / 1e9,
         "peak_bytes": peak,
+        **work,
         "predicted_milliseconds": 1e3 * seconds(known, rows, width, vocabulary) if known else None,
     }
+
+
+def _work(
+    operation: str, name: str, step: Callable[[], None], device: str, dtype: torch.dtype, rows: int, width: int, vocabulary: int
+) -> dict[str, float]:
+    """Products over N H V, and memory traffic over the floor: inputs read once, the gradient written. Nothing for code that is not seen."""
+    hidden = peers.unseen_bytes(operation, name, device)
+    if hidden is None:
+        return {}
+    flop, moved = operations(step)
+    floor = roofline.least_bytes(rows, width, vocabulary, dtype.itemsize, sides=2 if operation == "divergence" else 1)
+    return {"flop_per_nhv": flop / (rows * width * vocabulary), "bytes_over_floor": (moved + hidden * rows * vocabulary) / floor}
 
 
 def _exact(operation: str, head: torch.Tensor, device: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -201,6 +220,7 @@ def _table(records: list[dict[str, Any]], device: str) -> None:
             f"{record['milliseconds']:.1f}",
             f"{record['tokens_per_second']:.0f}",
             f"{record['tflop_per_second']:.2f}",
+            *(f"{record[name]:.1f}" if name in record else "" for name in ("flop_per_nhv", "bytes_over_floor")),
             f"{record['peak_bytes'] / 2**20:.0f}",
             *(f"{record[name]:.1e}" if name in record else "" for name in ("value_error", "gradient_error")),
             "" if predicted is None else f"{predicted:.1f}",

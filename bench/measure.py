@@ -1,4 +1,4 @@
-"""Time and peak memory of one call, on a CPU or a GPU."""
+"""Time, peak memory, arithmetic and memory traffic of one call, on a CPU or a GPU."""
 
 import gc
 import statistics
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 WARM_UP = 1
 LEAST_REPEATS, MOST_REPEATS = 3, 20
@@ -32,6 +34,33 @@ def milliseconds(run: Callable[[], Any], device: str) -> tuple[float, float, flo
             run()
             taken.append(1e3 * (time.perf_counter() - started))
     return statistics.median(taken), min(taken), max(taken)
+
+
+class _Operations(TorchDispatchMode):
+    """Sums the FLOP of matrix products, and the bytes of every tensor that an operation takes or returns; views cost nothing."""
+
+    PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flop = self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tensors = {id(leaf): leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)}
+            self.bytes += sum(tensor.nbytes for tensor in tensors.values())
+        if func.overloadpacket.__name__ in self.PRODUCTS:
+            left, right = [value for value in args if isinstance(value, torch.Tensor)][-2:]
+            self.flop += 2 * left.numel() * right.shape[-1]
+        return result
+
+
+def operations(run: Callable[[], Any]) -> tuple[int, int]:
+    """FLOP of the products and bytes that PyTorch's operations read and write in a call. What compiled code does by itself is not seen."""
+    with _Operations() as seen:
+        run()
+    return seen.flop, seen.bytes
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from papergym.kernels import cpu
 from papergym.kernels.gemm import contract, project
 from papergym.kernels.linear_jsd import fused_linear_jsd
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.kernels.projection import exact_products
+from papergym.planning.roofline import ROW_BYTES
 
 CHUNK = 1024  # rows of Liger's chunked losses, its default
 WORKSPACE_BYTES = 512 << 20
@@ -121,6 +123,20 @@ def logprob_implementations(device: str) -> tuple[dict[str, Callable], dict[str,
 
         found["Liger GRPO"] = liger
     return found, absent
+
+
+def unseen_bytes(operation: str, name: str, device: str) -> float | None:
+    """Bytes an entry of the logits that an implementation moves outside PyTorch's operations; None where that is not known.
+
+    The compiled row passes on a CPU: logits from memory once, since a row stays in cache, then what takes their place.
+    """
+    if name == "torch.compile" or (name.startswith("Liger") and device == "cuda") or (operation, name) == ("logprob", "papergym (triton)"):
+        return None
+    if name == "papergym (triton)":
+        return ROW_BYTES + 2.0
+    if name == "papergym (torch)" and device == "cpu" and cpu.library() is not None:
+        return 16.0 if operation == "divergence" else 12.0
+    return 0.0
 
 
 def _ours_jsd(backend: str) -> Callable:

@@ -1,8 +1,8 @@
 """The element-wise half of the fused divergence on a GPU: what happens to a chunk of logits between two GEMMs.
 
 Legend: R rows of a chunk, V vocabulary, n rows in all. One program owns one row and walks over it three times: forwards for both
-log-sum-exps, backwards for the divergence and its normalisation, forwards again to write the gradient. The turn at each
-end finds the tiles it just left in the L2 cache.
+log-sum-exps, backwards for the divergence, whose derivatives take the place of the teacher's logits, forwards again to turn them into
+the gradient. The turn at each end finds the tiles it just left in the L2 cache.
 """
 
 import torch
@@ -35,7 +35,7 @@ def row_launch(gradient: torch.dtype) -> dict[str, int]:
 @triton.jit
 def divergence_rows(
     student,  # [R, V] fp32 raw logits
-    teacher,  # [R, V] fp32 raw logits
+    teacher,  # [R, V] fp32 raw logits; overwritten if GRADIENT
     gradient,  # [R, V] fp32 or bf16; may share the student's memory, each row beginning where the student's row does
     statistics,  # [9, n] fp32, from the chunk's first row on
     counts,  # [2, n] int64, likewise
@@ -97,6 +97,8 @@ def divergence_rows(
             clipped += cut.to(tl.int32)
         elif BALANCE != 0:
             value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
+        if GRADIENT:
+            tl.store(teacher + columns, derivative, mask=inside)
         divergence += value
         derivatives += derivative
         probabilities += student_probs
@@ -121,17 +123,13 @@ def divergence_rows(
     tl.store(counts + CLIPPED * rows + row, tl.sum(clipped, 0).to(tl.int64))
 
     if GRADIENT:
+        tl.debug_barrier()  # all derivatives are written
         for tile in range(tiles):
             columns = tile * LANES + tl.arange(0, LANES)
             inside = columns < vocabulary
             student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
-            teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
-            student_logprobs = (student_logits - student_top) * scale - student_log_sum
-            teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
-            student_probs = tl.exp(student_logprobs)
-            value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, mean_gap, BETA)
-            if CLIP:
-                derivative = tl.where(value > clip, 0.0, derivative + constant * student_probs)
+            derivative = tl.load(teacher + columns, mask=inside, other=0.0)
+            student_probs = tl.exp((student_logits - student_top) * scale - student_log_sum)
             slope = (derivative - student_probs * mean_derivative) * scale
             # A bf16 row is packed into the first half of its fp32 row: tile t covers bytes of tiles t/2 to (t+1)/2, at most t.
             # All threads have read those once they have met here.

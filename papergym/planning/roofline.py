@@ -12,7 +12,8 @@ GEMM_SHARE = 0.75  # of the peak of the matrix units that cuBLAS reaches on larg
 TILE_SHARE = 0.6  # the same for tl.dot
 MEMORY_SHARE = 0.85  # of the memory's peak that long reads and writes reach
 ISSUE_SHARE = 0.8  # of the instruction slots that element-wise loops fill
-ROW_INSTRUCTIONS = 260  # of divergence_rows for an entry, three walks together: 2328 on sm_90 less what is outside the loops, for 8 columns
+ROW_INSTRUCTIONS = 242  # of divergence_rows for an entry, three walks together: 2184 on sm_90 less what is outside the loops, for 8 columns
+ROW_BYTES = 28  # of fp32 that these walks read and write for an entry, besides the gradient
 WORKSPACE_BYTES = 512 << 20
 GEMM_ROWS = 128
 
@@ -57,16 +58,43 @@ def jsd_flop(rows: int, width: int, vocabulary: int) -> float:
     return 6.0 * rows * width * vocabulary
 
 
+def _chunk_rows(width: int, vocabulary: int) -> int:
+    """Rows that the workspace holds at once."""
+    chunk = WORKSPACE_BYTES // (8 * vocabulary + 32 * width)
+    return chunk - chunk % GEMM_ROWS if chunk > GEMM_ROWS else max(chunk, 1)
+
+
 def jsd_seconds(device: Device, rows: int, width: int, vocabulary: int, itemsize: int = 2) -> float:
     """fused_linear_jsd, backend triton, forward and backward, shared frozen head."""
     entries = float(rows) * vocabulary
-    chunk = WORKSPACE_BYTES // (8 * vocabulary + 32 * width)
-    chunks = -(-rows // (chunk - chunk % GEMM_ROWS if chunk > GEMM_ROWS else max(chunk, 1)))
+    chunks = -(-rows // _chunk_rows(width, vocabulary))
     head = chunks * vocabulary * width * itemsize
     project = device.seconds(4 * entries * width, head + 8 * entries)
-    walks = device.seconds(0, (3 * 8 + itemsize) * entries, instructions=ROW_INSTRUCTIONS * entries)
+    walks = device.seconds(0, (ROW_BYTES + itemsize) * entries, instructions=ROW_INSTRUCTIONS * entries)
     contract = device.seconds(2 * entries * width, head + itemsize * entries)
     return project + walks + contract
+
+
+def least_bytes(rows: int, width: int, vocabulary: int, itemsize: int = 2, sides: int = 2) -> float:
+    """The floor of any implementation: hidden states of its sides and the head read once, the hidden gradient written once."""
+    return ((sides + 1.0) * rows + vocabulary) * width * itemsize
+
+
+def liger_jsd_seconds(device: Device, rows: int, width: int, vocabulary: int, itemsize: int = 2) -> float:
+    """LigerFusedLinearJSD 0.8.5 below sm_100, forward with its gradient, frozen head, as its source has it.
+
+    The same three products on chunks of 2^⌈log₂(N / ⌈V/H⌉)⌉ rows, and between them eager operations, each of which reads its operands
+    and writes its result. A softmax reads a row three times, since it is too long for shared memory.
+    """
+    entries, parts = float(rows) * vocabulary, -(-vocabulary // width)
+    chunk = min(rows, 1 << (-(-rows // parts) - 1).bit_length())
+    head = -(-rows // chunk) * vocabulary * width * itemsize
+    project = device.seconds(4 * entries * width, 2 * head + 8 * entries)
+    # Bytes of an entry: two divisions by the temperature, two log-softmaxes and a softmax, the divergence, its sum;
+    # the gradient's sum, product, difference and division, the cast.
+    passes = device.seconds(0, (16 + 48 + 16 + 4 + 4 + 8 + 12 + 8 + 4 + itemsize) * entries)
+    contract = device.seconds(2 * entries * width, head + itemsize * entries)
+    return project + passes + contract
 
 
 def jsd_peak_bytes(rows: int, width: int, itemsize: int = 2) -> float:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from papergym.bench import kernels, peers
+from papergym.bench.measure import operations
 from papergym.errors import InputError
 from papergym.planning import roofline
 
@@ -29,7 +30,7 @@ def test_figures_of_a_small_run(tmp_path, capsys):
     for record in measured:
         assert record["shortest"] <= record["milliseconds"] <= record["longest"]
         assert record["tokens_per_second"] == pytest.approx(1e3 * record["rows"] / record["milliseconds"])
-        assert record["flop"] == 6 * record["rows"] * 16 * 101
+        assert record["flop"] == 6 * record["rows"] * 16 * 101 and record["flop_per_nhv"] == 6 and record["bytes_over_floor"] > 1
         assert 0 < record["gradient_error"] < 1e-4 and 0 <= record["value_error"] < 1e-5
         assert record["versions"]["torch"] == torch.__version__ and record["device"].startswith("CPU")
     assert all(record["absent"] for record in records if "milliseconds" not in record)
@@ -65,6 +66,19 @@ def test_the_roofline_by_hand():
     assert twice == pytest.approx(2 * once, rel=0.02)
     products = roofline.jsd_flop(32768, 2048, 151936) / (989.4e12 * roofline.GEMM_SHARE)
     assert products < twice < products / 0.6
+    for key, device in roofline.DEVICES.items():
+        ours, liger = (seconds(device, 32768, 2048, 151936) for seconds in (roofline.jsd_seconds, roofline.liger_jsd_seconds))
+        assert liger > (1.7 if key == "h200" else 1.8) * ours, key  # its memory is fast and Liger's passes are many
+
+
+def test_operations_are_counted_by_hand():
+    left, right, out = torch.ones(3, 4), torch.ones(4, 5), torch.ones(3, 5)
+
+    def run():
+        (left.T.T @ right).mul_(2)  # a product 3 × 4 × 5; views are free
+        out.addmm_(left, right)
+
+    assert operations(run) == (2 * 2 * 60, 4 * ((12 + 20 + 15) + 15 + (15 + 12 + 20)))
 
 
 @pytest.mark.parametrize(
