@@ -68,8 +68,9 @@ def judge_record(spec: str | Mapping[str, Any], judge: Judge) -> dict[str, Any]:
     the same way. Only a judge with an attribute `version` has one.
     """
     options = _without_address(judge_options(spec))
-    members = [_without_address(judge_options(member)) for member in options.get("judges", ())]
-    return options | ({"judges": members} if members else {}) | {"version": getattr(judge, "version", None)}
+    if options["kind"] == "ensemble":
+        options["judges"] = [_without_address(judge_options(member)) for member in options["judges"]]
+    return options | {"version": getattr(judge, "version", None)}
 
 
 def _without_address(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -6,7 +7,8 @@ from hypothesis import strategies as st
 
 from papergym.environment import Criterion, Environment
 from papergym.errors import InputError
-from papergym.judge.scoring import Scored, combine, open_judge, score_all
+from papergym.judge.scoring import ADDRESS, Scored, combine, judge_record, open_judge, score_all
+from papergym.model.generation.http_client import Endpoint
 
 T, F, N = True, False, None
 
@@ -107,3 +109,25 @@ def test_what_a_judge_returns_is_checked(scores, words):
 
     with pytest.raises(InputError, match=words):
         score_all(Odd(), [(Environment("a", "cs", "Q?", (Criterion("c"),)), "plan")])
+
+
+def test_scores_name_judge_options_and_version_but_no_address(tmp_path, monkeypatch):
+    """The same judge at another address is the same; other options, general criteria or rules are not; members of an ensemble are named."""
+    assert {field.name for field in fields(Endpoint)} == ADDRESS
+    lexical = judge_record("lexical", open_judge("lexical"))
+    assert lexical == {"kind": "lexical", "version": open_judge("lexical").version}
+    (tmp_path / "general.toml").write_text('[[criterion]]\nname = "Short"\ntext = "It is short."\ncheck = "detailed"\n')
+    versions = {open_judge({"kind": "lexical", **options}).version for options in ({}, {"general": str(tmp_path / "general.toml")})}
+    monkeypatch.setattr("papergym.judge.lexical.RULE", "next")
+    assert len(versions | {open_judge("lexical").version}) == 3
+
+    def llm(url, **options):
+        spec = {"kind": "llm", "model": {"kind": "http", "url": url, "model": "m", "cache": str(tmp_path / url[-1])}, **options}
+        return spec, judge_record(spec, open_judge(spec))
+
+    (_, one), (spec, same), (_, other) = llm("http://a"), llm("http://b"), llm("http://a", way="logprob")
+    assert one == same != other and one["model"] == {"kind": "http", "model": "m"} and len(one["version"]) == 8
+    ensemble = {"kind": "ensemble", "judges": ["lexical", spec]}
+    record = judge_record(ensemble, open_judge(ensemble))
+    assert record["judges"] == [{"kind": "lexical"}, {name: value for name, value in one.items() if name != "version"}]
+    assert record["version"].split() == [open_judge("lexical").version, one["version"]]
