@@ -259,6 +259,6 @@ def _table(records: list[dict[str, Any]], shape: Shape, dtype: str) -> None:
         table.add_row(f"{name}, tokens/s", *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.2f}")
     for name in ("step", "sampling"):
         peaks = [record[f"{name}_peak_bytes"] / 2**20 for record in records]
-        table.add_row(f"{name}, peak MiB", *(f"{peak:.0f}" for peak in peaks), f"{peaks[0] / peaks[1]:.2f}")
+        table.add_row(f"{name}, peak MiB", *(f"{peak:.0f}" for peak in peaks), f"{peaks[0] / max(peaks[1], 1):.2f}")
     table.add_row("utilisation", *(f"{100 * record['utilisation']:.0f} %" for record in records))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
