@@ -25,14 +25,16 @@ _ENDS = frozenset(".?!:;")
 _PLAIN_ESCAPE = re.compile(r"\\([%&#_$])")
 _BREAK = re.compile(r"\n[ \t]*\n|\\item\b|\\\\")
 _CITATION = re.compile(rf"~?\s*(?:{_POINTERS})")
-_DIGIT = re.compile(r"\d")
+_VALUE = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w|-[a-z])")  # not TF2, nor an 8.2-meter telescope
 _MEASURED = re.compile(
     r"\b(?:accurac\w*|scores?|precision|recall|F1|AUC|BLEU|ROUGE|perplexity|R2|(?:error|success|win|failure|detection|hit|pass) rates?)\b"
     r"[^.;]{0,40}?\b(?:of|is|was|were|at|to|by|reach\w*|equals?|rose|fell)\b[^.;]{0,25}?\d(?:[\d.,]*\s*(?:%|percent|points?)|\.\d|\d)|"
     r"\bfrom [^.;]{0,12}\d[\d.,]*\s?%?\s+to [^.;]{0,12}\d[\d.,]*\s*(?:%|percent|points?)|"
     r"\b(?:achiev|attain|yield|obtain|outperform|surpass|exceed|improv|beat)\w*\b[^.;]{0,60}?\d[\d.,]*\s*(?:%|percent|points?|×|x\b)|"
     r"\d[\d.,]*\s*(?:%|percent|points?|×|x|times)\s+(?:\w+\s+)?(?:higher|lower|better|worse|faster|slower|more|less|fewer|larger|smaller|"
-    r"improvement|gain|reduction|increase|decrease|speed-?up)\b",
+    r"improvement|gain|reduction|increase|decrease|speed-?up)\b|"
+    r"\b(?:was|were|rose|fell|dropped|grew|averaged|increased|decreased)\b[^.;]{0,30}?\d[\d.,]*\s*(?:%|percent|per cent|points?)|"
+    r"\b(?:was|were) (?:only |about |at |found to be )?\d+\.\d",
     re.IGNORECASE,
 )
 
@@ -40,7 +42,7 @@ _MEASURED = re.compile(
 def is_numerical_result(sentence: str) -> bool:
     """Whether a sentence, LaTeX or plain, states a measured outcome with its number; sizes and settings of a set-up are none."""
     text = plain_text(sentence)
-    return bool(_DIGIT.search(text)) and (cues.is_result(text) or bool(_MEASURED.search(text)))
+    return bool(_VALUE.search(text) and (cues.RESULT.search(text) or _MEASURED.search(text)))
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,11 @@ class Recipe:
         return (only,) if only else self.rubric.dimensions
 
     @property
+    def needed(self) -> frozenset[str]:
+        """The stages without which there is no environment."""
+        return frozenset({"goal", "background", *self.dimensions} | ({"method"} if self.benchmark == "design" else set()))
+
+    @property
     def proposers(self) -> tuple[ModelUse, ...]:
         return self.rubric.models or (self.extractor,)
 

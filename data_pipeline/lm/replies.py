@@ -128,11 +128,19 @@ class Voice:
     retries: int
     tally: Tally
 
-    async def ask(self, what: str, messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    async def ask(
+        self,
+        what: str,
+        messages: Sequence[Mapping[str, str]],
+        schema: Mapping[str, Any],
+        read: Callable[[Any], T],
+        *,
+        divisible: bool = False,
+    ) -> T:
         """What `read` makes of the reply's record, asked for again while it or `read` says Unusable.
 
-        what: named in the reason when none of the replies can be used. Raises TooLong and Rejected; BudgetSpent and InputError as the
-        asker does.
+        what: named in the reason when none of the replies can be used. divisible: the caller can ask for less, so that a reply that reached
+        its limit is not asked for again. Raises TooLong and Rejected; BudgetSpent and InputError as the asker does.
         """
         use, problem, cut = self.use, "", False
         for attempt in range(self.retries + 1):
@@ -150,5 +158,7 @@ class Voice:
                 problem, cut = str(error), reply.texts[0].finish_reason == "length"
                 if cut:
                     problem += f"; it reached the limit of {tokens} tokens"
+                if cut and divisible:
+                    break
         reason = f"{what}: no usable reply of {use.name} in {self.retries + 1} attempts; of the last one, {problem}"
         raise TooLong(reason) if cut else Rejected(reason)

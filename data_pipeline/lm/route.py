@@ -92,7 +92,7 @@ async def make(paper: Paper, recipe: Recipe, models: Models, account: Account) -
     voice = models.voice(recipe.extractor, account)
     stages = await extract(paper, voice, account.sentences)
     texts = stages.stages()
-    if empty := [name for name in STAGES if not texts[name]]:
+    if empty := [name for name in STAGES if not texts[name] and name in recipe.needed]:
         raise Rejected(f"no sentence of its sections is about its {' or '.join(empty)}")
     question, reference = await together((_question(voice, texts, recipe), _reference(voice, texts, recipe, account)))
     dimensions, m = recipe.dimensions, recipe.rubric.m

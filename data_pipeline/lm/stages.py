@@ -78,10 +78,10 @@ def _longest_piece(voice: Voice) -> int:
 async def _map(voice: Voice, piece: Piece, counts: Counts) -> dict[str, list[_Copy]]:
     """The faithful sentences of a piece, by stage."""
     messages = PROMPTS.messages("map", title=piece.title, section=fenced(piece.text))
+    parts = halves(piece)
     try:
-        record = await voice.ask(f"section {piece.title!r}", messages, _MAP, dict)
+        record = await voice.ask(f"section {piece.title!r}", messages, _MAP, dict, divisible=len(parts) > 1)
     except TooLong:
-        parts = halves(piece)
         if len(parts) < 2:
             raise
         found = await together(_map(voice, part, counts) for part in parts)

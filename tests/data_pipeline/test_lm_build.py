@@ -203,7 +203,8 @@ def test_one_bad_paper_or_reply_stops_nothing_and_says_why(run, write_papers, sc
     assert not (tmp_path / ".out.jsonl.journal").exists()
 
 
-def test_a_request_that_is_too_long_is_cut(run, write_papers, scripted_server, script, write_recipe):
+@pytest.mark.parametrize("problem", ["refused", "reached its limit"])
+def test_a_piece_that_is_too_long_is_asked_for_in_parts(run, write_papers, scripted_server, script, write_recipe, problem):
     papers = write_papers(1)
     long = "\n\n".join(f"We shake the maple hopper number {number} of kaaa for an hour, slowly and with care." for number in range(30))
     path = papers[0] / "main.tex"
@@ -211,14 +212,34 @@ def test_a_request_that_is_too_long_is_cut(run, write_papers, scripted_server, s
     recipe, message = write_recipe(), b'{"error": {"message": "maximum context length is 9 tokens"}}'
 
     def narrow(body):
-        if script["kind_of"](body) == "map" and len(script["fenced_texts"](body["messages"][1]["content"])[0][1]) > 1200:
+        if script["kind_of"](body) != "map" or len(script["fenced_texts"](body["messages"][1]["content"])[0][1]) <= 1200:
+            return script["reply"](body)
+        if problem == "refused":
             return scripted_server.Misbehaviour(400, message)
-        return script["reply"](body)
+        cut = scripted_server.completion([script["reply"](body)[:500]])
+        cut["choices"][0]["finish_reason"] = "length"
+        return cut
 
     scripted_server.answer = narrow
     (environment,) = read_environments(run(papers, recipe=recipe).out)
     for number in range(30):
         assert f"number {number} of kaaa" in environment.stages["method"]
+    maps = [body["messages"][1]["content"] for body in scripted_server.requests if script["kind_of"](body) == "map"]
+    assert len(maps) > PER_PAPER["map"] + 2 and not any("(Attempt" in prompt for prompt in maps)
+
+
+def test_a_paper_without_a_test_is_enough_where_none_is_asked_for(run, write_papers, scripted_server, script, write_recipe):
+    def theory(body):
+        record = script["scripted"](body)
+        return json.dumps(record | {"experiment": ""} if script["kind_of"](body) == "map" else record)
+
+    recipe = write_recipe()
+    scripted_server.answer = theory
+    with pytest.raises(InputError, match="no sentence of its sections is about its experiment"):
+        run(write_papers(1), recipe=recipe)
+    recipe = write_recipe('benchmark = "innov"\n[rubric]\nm = 12\n')
+    scripted_server.answer = theory
+    assert run(write_papers(1), recipe=recipe).environments == 1
 
 
 def test_stopped_by_a_dead_server_it_goes_on_with_what_is_missing(run, write_papers, scripted_server, script, write_recipe, tmp_path):
@@ -461,6 +482,25 @@ def test_papers_are_written_in_their_order_whichever_ends_first(run, write_paper
     scripted_server.answer = answer
     ids = [environment.id[:4] for environment in read_environments(run(papers, recipe=recipe).out)]
     assert ids == ["kaaa", "kaab", "kaac", "kaad"] and all(one < two for one, two in pairwise(ids))
+
+
+def test_the_built_in_engine_goes_the_same_way(write_papers, tmp_path):
+    """A random model in this process: a reason for each paper, and replies that are kept."""
+    from papergym.bench.tiny import write_tiny_model
+
+    model = write_tiny_model(tmp_path / "model", context=8192)
+    recipe = tmp_path / "recipe.toml"
+    options = "context = 8192\nreply_tokens = 20\ncharacters_per_token = 1.0"
+    recipe.write_text(f'retries = 0\n[extractor]\n{options}\n[extractor.model]\nkind = "torch"\npath = "{model}"\ndtype = "float32"\n')
+    papers = write_papers(1)
+    sizes = []
+    for _ in range(2):
+        with pytest.raises(InputError, match="none of the 1 papers gives an environment"):
+            build(papers, tmp_path / "out.jsonl", extractor=recipe)
+        sizes.append(len(ReplyCache(tmp_path / "out.replies.sqlite")))
+        reasons = [record["reason"] for record in records(tmp_path / "out.rejects.jsonl")]
+        assert len(reasons) == 1 and "no usable reply of " in reasons[0]
+    assert sizes[0] == sizes[1] > 0
 
 
 def test_the_recipes_of_the_documentation_are_recipes(tmp_path):

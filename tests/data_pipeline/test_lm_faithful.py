@@ -72,6 +72,9 @@ def test_a_false_sentence_among_true_ones_goes_alone():
         r"This improves recall by 4.1 points ($p < 0.01$).",
         "The success rate is 0.61 in the last block.",
         "Our estimator outperforms the others by 12 %.",
+        "The multiplier was 1.83 after ten years.",
+        "Consumption grew by nearly 2.5 percent.",
+        "We find that it depends on n = 5.",
     ],
 )
 def test_outcomes_with_their_numbers(sentence):
@@ -87,6 +90,9 @@ def test_outcomes_with_their_numbers(sentence):
         "We compare the accuracy of 3 models.",
         "We sweep the temperature from 10 K to 300 K.",
         "Shaking clears the clogs.",
+        "Filters were used with individual exposure times of 180 s on both telescopes.",
+        "Ten 10 s images were acquired at the 8.2-meter telescope.",
+        "TF1 is very similar to a known strategy.",
     ],
 )
 def test_settings_are_no_outcomes(sentence):
