@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from papergym.data_pipeline.build import build
+
 MARKS = {"goal": "gorse", "background": "bramble", "method": "maple", "experiment": "elder"}  # words that only sentences of a stage hold
 NOUNS = ["voice-coil", "pulse", "humidity", "rod", "hopper", "outlet", "grain", "camera", "torque", "friction", "lattice", "ballast"]
 NOUNS += ["gasket", "nozzle", "sieve", "magnet", "spring", "valve"]
@@ -142,3 +144,13 @@ def write_recipe(scripted_server, tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def run(tmp_path, write_recipe):
+    """run(papers, name="out", recipe=None, **options): builds into NAME.jsonl."""
+
+    def build_it(papers, name="out", recipe=None, **options):
+        return build(papers, tmp_path / f"{name}.jsonl", extractor=recipe or write_recipe(), created="2026-12-01", **options)
+
+    return build_it

@@ -56,7 +56,7 @@ def url(tmp_path_factory):
 
 def recipe(path, url, **tables):
     """Writes a recipe; tables: name of a model's table -> the only text that the server lets it write, None for a text of its own."""
-    lines = ["retries = 0", "[rubric]", "m = 3", "n = 3"]
+    lines = ["retries = 0", f"cache = {json.dumps(str(path.with_name('replies.sqlite')))}", "[rubric]", "m = 3", "n = 3"]
     for table, text in tables.items():
         lines += ["[[rubric.models]]" if table == "rubric.models" else f"[{table}]", "context = 12288", "characters_per_token = 1.0"]
         lines += [f"reply_tokens = {1200 if text else 200}"]
@@ -95,7 +95,6 @@ def test_the_whole_route(url, write_papers, script, tmp_path):
     }  # the goal stands in two sections
     assert account["took"]["requests"] == 9 and account["took"]["completion_tokens"] > 5000
     first = summary.out.read_bytes()
-    (tmp_path / "out.replies.sqlite").rename(tmp_path / "again.replies.sqlite")
     path = recipe(tmp_path / "recipe.toml", "http://127.0.0.1:9/v1", **texts)  # nobody listens there
     again = build([paper], tmp_path / "again.jsonl", extractor=path, created="2026-12-01")
     assert again.out.read_bytes() == first and "requests: 0 sent, 9 answered" in again.report
@@ -109,4 +108,4 @@ def test_a_model_that_knows_nothing_makes_no_environment(url, write_papers, tmp_
         build(papers, tmp_path / "out.jsonl", extractor=path)
     reasons = [json.loads(line)["reason"] for line in (tmp_path / "out.rejects.jsonl").read_text().splitlines()]
     assert len(reasons) == 2 and all("no usable reply of model" in reason or "no sentence of its sections" in reason for reason in reasons)
-    assert not (tmp_path / "out.jsonl").exists() and len(ReplyCache(tmp_path / "out.replies.sqlite")) > 0
+    assert not (tmp_path / "out.jsonl").exists() and len(ReplyCache(tmp_path / "replies.sqlite")) > 0
