@@ -2,13 +2,12 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from papergym.config import from_mapping
@@ -17,9 +16,10 @@ from papergym.environment import write_environments
 from papergym.files import read_jsonl, write_jsonl
 from papergym.model.lora import adapter_state_dict
 from papergym.rl.train import GradedRollout, Grpo
+from papergym.training.command import training_command
 from papergym.training.loop import load_policy, run_training, train
 from papergym.training.rollouts import Rollout
-from papergym.training.sft import Sft, SftConfig
+from papergym.training.sft import Sft, SftConfig, run
 
 RUN = '''
 import json, os, signal, sys, time
@@ -142,11 +142,11 @@ def test_a_failed_step_is_replayed_by_a_command(values, tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
     (tmp_path / "recipe.toml").write_text("".join(f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in table.items())
                                                    for name, table in values.items()))  # fmt: skip
-    command = [sys.executable, "-m", "papergym.training.sft", "--config", str(tmp_path / "recipe.toml"), "--replay"]
-    done = subprocess.run([*command, str(place)], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("micro-batch") == 2 and "not finite" not in done.stdout, done.stderr
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 2 and "not a failed step" in done.stderr
+    command, options = training_command(SftConfig, run, ""), ["--config", str(tmp_path / "recipe.toml"), "--replay"]
+    done = CliRunner().invoke(command, [*options, str(place)])
+    assert done.exit_code == 0 and done.stdout.count("micro-batch") == 2 and "not finite" not in done.stdout, done.output
+    done = CliRunner().invoke(command, [*options, str(tmp_path)])
+    assert done.exit_code == 2 and "not a failed step" in done.stderr
 
 
 def test_a_sample_survives_the_file(tmp_path, environments):
