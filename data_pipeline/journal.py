@@ -10,7 +10,7 @@ from papergym.files import json_line
 
 
 class Journal:
-    """A file of records beside the environments, one a paper, known by (paper, digest of its content).
+    """A file of records beside the environments, one a paper, known by the paper and a key of its content.
 
     fingerprint: of what the records were made with; a file with another one, or made with None, is begun anew. The caller keeps other
     writers out. Only the records' places are kept in memory.
@@ -32,21 +32,21 @@ class Journal:
                 self._file.truncate(start)
                 break
             record = orjson.loads(line)
-            self._places[record["paper"], record["sha256"]] = start, len(line)
+            self._places[record["paper"], record["key"]] = start, len(line)
 
-    def get(self, paper: str, digest: str) -> dict[str, Any] | None:
+    def get(self, paper: str, key: str) -> dict[str, Any] | None:
         """The record of a paper, None without one."""
-        place = self._places.get((paper, digest))
+        place = self._places.get((paper, key))
         if place is None:
             return None
         self._file.seek(place[0])
         return orjson.loads(self._file.read(place[1]))
 
-    def add(self, paper: str, digest: str, record: dict[str, Any]) -> None:
+    def add(self, paper: str, key: str, record: dict[str, Any]) -> None:
         """Keeps a record; it is on disk when this returns."""
         self._file.seek(0, os.SEEK_END)
-        line = json_line({"paper": paper, "sha256": digest, **record})
-        self._places[paper, digest] = self._file.tell(), len(line)
+        line = json_line({"paper": paper, "key": key, **record})
+        self._places[paper, key] = self._file.tell(), len(line)
         self._write(line)
 
     def close(self, *, finished: bool) -> None:

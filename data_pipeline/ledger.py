@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from papergym.data_pipeline.domains import read_sidecar
 from papergym.data_pipeline.journal import Journal
 from papergym.data_pipeline.latex.sources import read_sources
 from papergym.environment import Environment, checked_records
@@ -32,11 +33,12 @@ def source_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A paper to make an environment of. digest: see source_digest."""
+    """A paper to make an environment of. digest: see source_digest; key: the same with what its sidecar says."""
 
     index: int
     path: Path
     digest: str
+    key: str
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class Ledger:
     def __init__(self, paths: Sequence[Path], journal: Journal, bar: Bar):
         self._paths, self._journal, self._bar = paths, journal, bar
         self._reasons: dict[int, str] = {}  # of papers that are not read on
-        self._digests: dict[int, str] = {}  # of those that the journal has
+        self._keys: dict[int, str] = {}  # of those that the journal has
 
     def to_do(self) -> Iterator[Job]:
         """The papers that have no outcome, in order; those that can't be read, or repeat another, get theirs on the way."""
@@ -57,16 +59,17 @@ class Ledger:
         for index, path in enumerate(self._paths):
             try:
                 digest = source_digest(path)
+                key = hashlib.sha256(digest.encode() + json_line(read_sidecar(path))).hexdigest()
             except (ValueError, OSError) as error:
                 self._reasons[index] = printable(str(error))
                 self._bar.skip()
                 continue
-            job = Job(index, path, digest)
+            job = Job(index, path, digest, key)
             if digest in seen:
                 self._reasons[index] = f"has the same content as {printable(seen[digest].name)}, which is given before it"
                 self._bar.skip()
-            elif self._journal.get(job.name, digest) is not None:
-                self._digests[index] = digest
+            elif self._journal.get(job.name, key) is not None:
+                self._keys[index] = key
                 self._bar.skip()
             else:
                 yield job
@@ -82,8 +85,8 @@ class Ledger:
         self._keep(job, {"reason": printable(reason), "account": account})
 
     def _keep(self, job: Job, record: dict[str, Any]) -> None:
-        self._journal.add(job.name, job.digest, record)
-        self._digests[job.index] = job.digest
+        self._journal.add(job.name, job.key, record)
+        self._keys[job.index] = job.key
         self._bar.advance()
 
     def write(self, file: IO[bytes]) -> tuple[int, list[dict[str, str]], list[dict[str, Any]], int]:
@@ -93,7 +96,7 @@ class Ledger:
         accounts: list[dict[str, Any]] = []
         for index, path in enumerate(self._paths):
             paper = printable(str(path))
-            record = self._journal.get(paper, self._digests[index]) if index in self._digests else None
+            record = self._journal.get(paper, self._keys[index]) if index in self._keys else None
             if record is None and index not in self._reasons:
                 left += 1
                 continue

@@ -84,12 +84,12 @@ def work():
 """
 BUILD = """
 from papergym.data_pipeline.build import build
-from papergym.data_pipeline.split import write_split
+from papergym.data_pipeline.split import SplitRule, write_split
 from papergym.environment import read_environments
 papers = [papers / name for name in ("bid-preparation", "late-invoices", "demo.txt")]  # the last is no paper
 def work():
     build(papers, run / "all.jsonl", created="2026-01-01")
-    write_split(read_environments(run / "all.jsonl"), run / "train.jsonl", run / "heldout.jsonl", 0.5, 0)
+    write_split(read_environments(run / "all.jsonl"), run / "train.jsonl", run / "heldout.jsonl", SplitRule(0.5, 0))
 """
 REPORT = """
 import papergym.report

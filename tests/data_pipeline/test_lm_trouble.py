@@ -155,6 +155,18 @@ def test_stopped_by_a_dead_server_it_goes_on_with_what_is_missing(run, write_pap
     assert run(papers, "again", recipe).out.read_bytes() == calm and not scripted_server.requests  # a rerun costs nothing
 
 
+def test_what_a_sidecar_says_in_the_meantime_counts(run, write_papers, scripted_server, script, write_recipe, tmp_path):
+    papers = write_papers(2)
+    recipe = write_recipe("papers_at_once = 1", attempts=1)
+    scripted_server.answer = lambda body: scripted_server.problems["broken"] if "kaab" in str(body) else script["reply"](body)
+    with pytest.raises(InputError, match="no usable reply in 1 attempts"):
+        run(papers, recipe=recipe)
+    assert len((tmp_path / ".out.jsonl.journal").read_text().splitlines()) == 2
+    (papers[0] / "paper.toml").write_text('domain = "physics"\n')
+    scripted_server.answer = script["reply"]
+    assert [environment.domain for environment in read_environments(run(papers, recipe=recipe).out)] == ["physics", "other"]
+
+
 @pytest.mark.parametrize("points", [[14], pytest.param([1, 9, 15, 25, 33, 40, 52], marks=pytest.mark.slow)])
 def test_killed_at_any_point_it_repeats_no_paid_call(run, write_papers, scripted_server, script, write_recipe, tmp_path, points):
     papers = write_papers(max(2, len(points) - 2))
