@@ -267,10 +267,10 @@ def test_a_busy_server_that_answers_others_is_waited_for(scripted_server, open_m
         if body["messages"][0]["content"] == "late" and count["late"] < 6:
             count["late"] += 1
             return busy
-        time.sleep(0.01)
+        time.sleep(0.02)
         return echo(body)
 
     scripted_server.answer = answer
-    model = open_model(concurrency=2, attempts=4, longest_backoff=0.05, backoff=0.05)
-    replies = model.complete([ask("late")] + [ask(f"{number}") for number in range(60)])
+    model = open_model(concurrency=2, attempts=4, longest_backoff=0.2, backoff=0.2)
+    replies = model.complete([ask("late")] + [ask(f"{number}") for number in range(80)])
     assert replies[0].texts[0].text == "re: late" and model.client.failed_attempts == 6
