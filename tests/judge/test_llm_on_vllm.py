@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import socket
 import subprocess
@@ -42,7 +41,9 @@ OPTIONS = {
     # Without this a random model writes white space inside JSON for ever.
     "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
 }
-VARIABLES = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISABLE": "1"}
+SERVED = OPTIONS | {"distributed_executor_backend": "uni"}  # a process less to start
+# One thread, bound to no core: quick for so small a model, and not stuck at barriers where other work shares the cores.
+VARIABLES = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 1, "lora_target_modules": PROJECTIONS}
 
@@ -106,7 +107,7 @@ def server(checkpoint, tmp_path_factory):
     """A server with the checkpoint that takes adapters."""
     log = tmp_path_factory.mktemp("vllm") / "server.log"
     variables = VARIABLES | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-    with vllm_server(checkpoint, log=log, environment=variables, **OPTIONS, **LORA) as server:
+    with vllm_server(checkpoint, log=log, environment=variables, **SERVED, **LORA) as server:
         yield server
 
 
@@ -126,7 +127,7 @@ def plans():
 
 def judge_at(url, way, **model) -> LlmJudge:
     model = {"kind": "http", "url": url, "model": "model", "dialect": "vllm", "attempts": 3, "backoff": 0.2, **model}
-    return open_judge({"kind": "llm", "way": way, "model": model, "reason_length": 8, "retries": 1})
+    return open_judge({"kind": "llm", "way": way, "model": model, "reason_length": 2, "retries": 1})
 
 
 # --- killed ---------------------------------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def work(checkpoint, tmp_path):
         (tmp_path / name).mkdir()
         for way in WAYS:
             (tmp_path / name / f"{way}.toml").write_text(
-                f'kind = "llm"\nway = "{way}"\nreason_length = 8\nretries = 1\n[model]\nkind = "http"\nmodel = "model"\ndialect = "vllm"\n'
+                f'kind = "llm"\nway = "{way}"\nreason_length = 2\nretries = 1\n[model]\nkind = "http"\nmodel = "model"\ndialect = "vllm"\n'
                 f'url = "http://127.0.0.1:{port}/v1"\nconcurrency = 1\nattempts = 3\nbackoff = 0.2\ncache = "{tmp_path / name}/replies"\n'
             )
 
@@ -160,7 +161,7 @@ def work(checkpoint, tmp_path):
 
     return SimpleNamespace(
         directory=tmp_path,
-        start=lambda number: vllm_server(checkpoint, log=tmp_path / f"{number}.log", port=port, environment=VARIABLES, **OPTIONS),
+        start=lambda number: vllm_server(checkpoint, log=tmp_path / f"{number}.log", port=port, environment=VARIABLES, **SERVED),
         judge=judge,
         posts=lambda: sum(len(re.findall('"POST /v1/chat/completions HTTP/1.1" 200', log.read_text())) for log in tmp_path.glob("*.log")),
     )
@@ -190,30 +191,40 @@ def kill_both(work, server, process, replies):
     assert process.wait() == -9
 
 
+def wait_until_gone(group):
+    """Until no process of the group runs; one that ended stays in it until init has seen that."""
+    deadline = time.monotonic() + 60
+    while True:
+        listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+        if not any(line.split()[0] == str(group) and not line.split()[1].startswith("Z") for line in listed.splitlines()):
+            return
+        assert time.monotonic() < deadline, listed
+        time.sleep(0.1)
+
+
 def test_killed_in_the_middle_nothing_is_lost_and_nothing_changes(work):
-    """Server and judge are killed together in the middle of each way, and started again."""
+    """Server and judge are killed together in the middle of the first way and of the last, and started again."""
     total = sum(REQUESTS.values())
-    in_each_way = [REQUESTS["json"] * 3 // 4, REQUESTS["json"] + REQUESTS["single"] // 2, total - REQUESTS["logprob"] // 2]
+    first, last = REQUESTS["json"] * 3 // 4, total - REQUESTS["logprob"] // 2
     with work.start(0) as server:
         assert work.judge("calm").wait() == 0
         calm_posts = work.posts()
-        kill_both(work, server, work.judge("disturbed"), in_each_way[0])
+        kill_both(work, server, work.judge("disturbed"), first)
     kept, lines = replies_of(work, "disturbed"), verdict_lines(work, "disturbed")
-    for number, replies in enumerate([*in_each_way[1:], total], 1):
+    for number, replies in enumerate([last, total], 1):
         with work.start(number) as server:
             if replies == total:
                 assert work.judge("disturbed").wait() == 0
             else:
                 kill_both(work, server, work.judge("disturbed"), replies)
-        with pytest.raises(ProcessLookupError):  # nothing of the server is left
-            os.killpg(server.group, 0)
+        wait_until_gone(server.group)
         now, before = replies_of(work, "disturbed"), kept
         assert {key: now[key] for key in before} == before and replies <= len(now) < replies + PLANS
         whole = [line for line in lines if line.endswith(b"\n")]
         assert verdict_lines(work, "disturbed")[: len(whole)] == whole
         kept, lines = now, verdict_lines(work, "disturbed")
     assert len(kept) == calm_posts == total  # each was asked once, with no retry,
-    assert total <= work.posts() - calm_posts <= total + 3  # but for the reply on its way when both were killed
+    assert total <= work.posts() - calm_posts <= total + 2  # but for the reply on its way when both were killed
 
     calm, disturbed = ([orjson.loads(line) for line in verdict_lines(work, name)] for name in ("calm", "disturbed"))
     assert len(calm) == len(disturbed) == 3 * PLANS
@@ -319,7 +330,7 @@ def test_a_gguf_model_that_was_converted(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "papergym.cli", "convert", "smollm2-135m", "--out", tmp_path / "model", "--dtype", "float32"], check=True
     )
-    with vllm_server(tmp_path / "model", log=tmp_path / "server.log", environment=VARIABLES, **OPTIONS) as server:
+    with vllm_server(tmp_path / "model", log=tmp_path / "server.log", environment=VARIABLES, **SERVED) as server:
         prompts = [list(range(1000, 1040)), list(range(500, 505)), [9000]]
         same_completions(http(server, "model"), TorchEngine(load_model("smollm2-135m", dtype=torch.float32)), prompts)
         for way in ("json", "logprob"):
