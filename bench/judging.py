@@ -52,11 +52,21 @@ Reply with JSON: {{"reason_1": "at most two short sentences", "1": 0 or 1}}"""
 
 
 def report(
-    model: str, plans: int, rounds: int, concurrency: int, dtype: str, context: int, cache: float, python: str | None, out: Path | None
+    model: str,
+    plans: int,
+    rounds: int,
+    concurrency: int,
+    dtype: str,
+    context: int,
+    cache: float,
+    eager: bool,
+    python: str | None,
+    out: Path | None,
 ) -> None:
     """Measures all ways, prints a table and appends one JSON line to `out`.
 
-    model: a Hugging Face directory, or what `papergym convert` takes. cache: GiB for the server's keys and values. python: the interpreter
+    model: a Hugging Face directory, or what `papergym convert` takes. cache: GiB for the server's keys and values. eager: without
+    compiled graphs. python: the interpreter
     of an installation that has vLLM.
     """
     from papergym.model.convert import convert_model
@@ -72,6 +82,7 @@ def report(
             "enable_prompt_tokens_details": True,
         }
         options["structured_outputs_config"] = {"backend": "guidance", "disable_any_whitespace": True}
+        options |= {"enforce_eager": True} if eager else {}
         variables = {"VLLM_SERVER_DEV_MODE": "1"}  # has the request that empties the prefix cache
         with vllm_server(path, log=Path(work) / "log", python=python or sys.executable, environment=variables, **options) as server:
             turns = measure(server, exam_plans(plans), rounds, concurrency)

@@ -22,6 +22,7 @@ class _Command(click.Command):
 
 class _Group(click.Group):
     command_class = _Command
+    group_class = type  # groups inside this one are of its kind
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -392,6 +393,7 @@ def bench_compile(chips: tuple[int, ...], only: str, out: Path | None) -> None:
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float32"]))
 @click.option("--context", default=8192, show_default=True, type=click.IntRange(1), help="tokens")
 @click.option("--cache", default=2.0, show_default=True, type=click.FloatRange(0.0, min_open=True), help="GiB of the server's cache")
+@click.option("--eager", is_flag=True, help="vLLM compiles nothing: for a CPU")
 @click.option("--python", default=None, help="the interpreter of an installation that has vLLM  [default: this one]")
 @click.option("--out", type=PATH, default=None, help="JSON lines")
 def bench_judging(**options: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from papergym.errors import InputError
 
-_LOG_LINES = 20  # of the server's log in the message about a failure
+_LOG_LINES = 60  # of the server's log in the message about a failure
 
 
 @dataclass(frozen=True)
