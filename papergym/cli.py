@@ -203,20 +203,13 @@ def generate(model_path: str, environments: tuple[Path, ...], out: Path, **optio
 @click.option("--judge", default="lexical", show_default=True, help="a built-in judge, module:function or a .toml file")
 @click.option("--base", "bases", multiple=True, help='the row that others are compared with  [default: "base"]; repeated, a section each')
 @_sampling
-def eval(
-    model_path: str | None,
-    environments: tuple[Path, ...],
-    answers: tuple[Path, ...],
-    judge: str,
-    bases: tuple[str, ...],
-    out: Path,
-    **options: Any,
-) -> None:
+def eval(model_path: str | None, out: Path, **options: Any) -> None:
     """Answer environments and score the answers: mean rubric reward, and a table of rubric coverage over benchmarks and all rows in DIR.
 
     With intervals and differences to a base row, as DIR/coverage.txt, .md, .tex and .json. Run again to go on where it stopped.
     """
-    _run_benchmarks(model_path, out, options, environments=environments, answers=answers, judge=judge, bases=bases)
+    scoring = {name: options.pop(name) for name in ("environments", "answers", "judge", "bases")}
+    _run_benchmarks(model_path, out, options, **scoring)
 
 
 @main.command()
