@@ -82,7 +82,7 @@ def print_table(table: Sequence[Mapping[str, Any]], console: Any = None) -> None
     from rich.console import Console
     from rich.table import Table
 
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=_caption(table), caption_justify="left")
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, caption=_caption(table), caption_justify="left")
     out.add_column("row", no_wrap=True)
     unscored = any(row["unscored"] for row in table)
     for heading in ("reward", "difference to base", "entropy", "tokens", "cut", *(["unscored"] if unscored else [])):

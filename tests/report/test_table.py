@@ -89,6 +89,16 @@ def test_table_file_and_text(tmp_path):
     assert "+0.150 [+0.000, +0.300]" in out.getvalue()
 
 
+def test_eighty_columns_hold_the_widest_values(tmp_path):
+    write_answers(tmp_path, "base", {"a": [0.2], "b": [0.4]})
+    write_answers(tmp_path, "opsd_grpo", {"a": [0.5], "b": [0.4]})
+    base, row = comparison_table(tmp_path)
+    table = [base | {"truncated": 1.0}, row | {"truncated": 1.0, "entropy": {"mean": 11.25, "low": None, "high": None}}]
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=80))
+    assert "100%" in out.getvalue() and "11.25" in out.getvalue() and "…" not in out.getvalue()
+
+
 def test_nothing_to_compare(tmp_path):
     with pytest.raises(InputError, match=r"no answers in eval/\*\.jsonl"):
         comparison_table(tmp_path)
