@@ -15,8 +15,7 @@ def list_papers(folder: str | Path, *, selected: bool = True) -> list[Path]:
     NotADirectoryError.
     """
     folder = Path(folder)
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.suffix.lower() not in NOT_PAPERS)
-    entries = [entry for entry in entries if entry.is_dir() or not entry.name.upper().startswith(("LICENSE", "README", "MAKEFILE"))]
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and not plainly_no_paper(entry))
     selection = folder / SELECTION
     if selected and selection.exists():
         names = selection.read_text(encoding="utf-8").split()
@@ -26,6 +25,13 @@ def list_papers(folder: str | Path, *, selected: bool = True) -> list[Path]:
     if not entries:
         raise InputError(f"{folder}: no papers in it; each is a folder, a .tex file or an archive of LaTeX sources")
     return entries
+
+
+def plainly_no_paper(entry: Path) -> bool:
+    """Whether the name of an entry says that it is something else."""
+    if entry.is_dir():
+        return False
+    return entry.suffix.lower() in NOT_PAPERS or entry.name.upper().startswith(("LICENSE", "README", "MAKEFILE"))
 
 
 def check_single_papers(papers: tuple[Path, ...]) -> None:

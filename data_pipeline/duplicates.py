@@ -119,7 +119,7 @@ def _candidates(sets: Sequence[frozenset[str]], similarity: float) -> Iterator[t
     try:
         from datasketch import MinHash, MinHashLSH
     except ImportError as error:
-        raise InputError("near-duplicates need the package datasketch: pip install 'papergym[data]'") from error
+        raise InputError("near-duplicates need the package datasketch: pip install datasketch") from error
     index = MinHashLSH(num_perm=PERMUTATIONS, params=_bands(similarity))
     for place, found in enumerate(sets):
         signature = MinHash(PERMUTATIONS, hashfunc=_hash)

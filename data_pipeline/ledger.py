@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from papergym.data_pipeline.collection import plainly_no_paper
 from papergym.data_pipeline.domains import read_sidecar
 from papergym.data_pipeline.journal import Journal
 from papergym.data_pipeline.latex.sources import read_sources
 from papergym.environment import Environment, checked_records
+from papergym.errors import InputError
 from papergym.files import json_line
 from papergym.progress import Bar
 
@@ -58,6 +60,8 @@ class Ledger:
         seen: dict[str, Path] = {}
         for index, path in enumerate(self._paths):
             try:
+                if plainly_no_paper(path):
+                    raise InputError("is no LaTeX source by its name: a paper is a folder, a .tex file or an archive")
                 digest = source_digest(path)
                 key = hashlib.sha256(digest.encode() + json_line(read_sidecar(path))).hexdigest()
             except (ValueError, OSError) as error:

@@ -76,7 +76,7 @@ def split_environments(environments: Sequence[Environment], rule: SplitRule) -> 
     if not split.train or not split.heldout:
         raise InputError(
             f"{len(environments)} environments give {len(split.train)} to train on and {len(split.heldout)} held out: at least one of each "
-            "is needed, so add papers"
+            f"is needed, so {'give environments a date or move --after' if rule.after else 'add papers'}"
         )
     return split
 

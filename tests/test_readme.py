@@ -40,6 +40,7 @@ SUBSTITUTIONS = {
     "tensorboard --logdir": "tensorboard --inspect --logdir",  # reads the events and ends, in place of a server
     "--out FILE.json": "--out file.json",
     "--judge module:function": "--judge lexical",
+    "--max-tokens 4096": "--max-tokens 64",
     "--nnodes 2 --nproc-per-node 4": "--nnodes 2 --nproc-per-node 1",
     ":29500": f":{free_port()}",
 }

@@ -56,5 +56,5 @@ def load_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise InputError("parquet needs the package pyarrow: pip install 'papergym[data]'") from error
+        raise InputError("parquet needs the package pyarrow: pip install pyarrow") from error
     return pyarrow, pyarrow.parquet

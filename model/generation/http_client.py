@@ -20,7 +20,7 @@ from papergym.model.generation.reply_cache import ReplyCache
 try:
     import httpx2
 except ModuleNotFoundError as error:
-    raise InputError("talking to a model server needs httpx2: pip install 'papergym[http]'") from error
+    raise InputError("talking to a model server needs httpx2: pip install httpx2") from error
 
 T = TypeVar("T")
 Read = Callable[[Mapping[str, Any], Any], T]

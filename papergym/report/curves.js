@@ -3,7 +3,7 @@
 const METRICS = {
   "reward/mean": ["Reward", "0–1"],
   divergence: ["Divergence to the teacher", "nats/token"],
-  entropy: ["Entropy", "nats/token"],
+  entropy: ["Entropy", "nats/token at the stage's temperature"],
   "length/mean": ["Length", "tokens"],
   truncated: ["Cut at the token limit", "share"],
   loss: ["Loss", ""],

@@ -102,7 +102,7 @@ def test_curves_share_a_cursor_that_the_keyboard_moves(chromium, page):
     assert texts(chromium, ".curve-panel h3")[:4] == [
         "Reward0–1",
         "Divergence to the teachernats/token",
-        "Entropynats/token",
+        "Entropynats/token at the stage's temperature",
         "Lengthtokens",
     ]
     entropy = [json.loads(line)["entropy"] for line in (page.parent / "grpo/metrics.jsonl").read_text().splitlines()]
