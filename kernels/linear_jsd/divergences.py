@@ -64,13 +64,14 @@ def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: fl
     if beta == 0:
         teacher = teacher_logprobs.exp()
         value = (teacher_logprobs - student_logprobs).mul_(teacher)
-        return _zero_where_undefined(value), teacher.neg_()
+        return value.masked_fill_(teacher == 0, 0.0), teacher.neg_()  # 0 · ∞ is 0, but a NaN input stays one
     if beta == 1:
         student = student_logprobs.exp()
-        value = _zero_where_undefined((student_logprobs - teacher_logprobs).mul_(student))
+        value = (student_logprobs - teacher_logprobs).mul_(student).masked_fill_(student == 0, 0.0)
         return value, student.add_(value)
     student = student_logprobs.exp()
-    gap = (teacher_logprobs - student_logprobs).nan_to_num_(nan=0.0).clamp_(-LARGEST_GAP, LARGEST_GAP)  # NaN: both sides are −inf
+    gap = teacher_logprobs - student_logprobs
+    gap.masked_fill_(teacher_logprobs == student_logprobs, 0.0).clamp_(-LARGEST_GAP, LARGEST_GAP)  # also where both are −inf
     centre = (student * gap).sum(-1, keepdim=True).clamp_(min=LOWEST_CENTRE)  # d₀
     log_scale = torch.expm1(centre.double()).mul_(beta).log1p_()  # log K; fp64 because K may be 1 − 0.999
     weight = (beta * (centre - log_scale).exp()).to(gap.dtype)
@@ -91,11 +92,6 @@ def jsd(student_logprobs: torch.Tensor, teacher_logprobs: torch.Tensor, beta: fl
     shift = log_scale.mul_(beta - 1)
     value = teacher_term.mul_(teacher_logprobs.exp()).mul_(beta).add_(derivative).addcmul_(student, shift)
     return value, derivative, shift
-
-
-def _zero_where_undefined(value: torch.Tensor) -> torch.Tensor:
-    """0 · (±inf) and 0 · (inf − inf) contribute 0. A real infinity stays, and so does a NaN input, through the probabilities."""
-    return value.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
 
 DIVERGENCES: dict[str, Divergence] = {

@@ -119,12 +119,18 @@ def test_logits_of_minus_infinity_have_no_gradient(beta, clip):
 
 
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
-@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
-def test_nan_is_not_hidden(backend, beta):
-    student, head, teacher, _ = inputs()
-    teacher[2, 0] = torch.nan
-    divergence = fused_linear_jsd(student, head, teacher, head, beta=beta, backend=backend).divergence
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("side", ["student", "teacher"])
+def test_nan_is_not_hidden(backend, beta, clip, side):
+    """Neither in the value nor in the gradient."""
+    student, head, teacher, weights = inputs()
+    with torch.no_grad():
+        (student if side == "student" else teacher)[2, 0] = torch.nan
+    divergence = fused_linear_jsd(student, head, teacher, head, beta=beta, element_clip=clip, backend=backend).divergence
     assert divergence.isnan().nonzero().flatten().tolist() == [2]
+    gradient = torch.autograd.grad((divergence * weights).sum(), student)[0]
+    assert gradient.isnan().any(-1).nonzero().flatten().tolist() == [2]
 
 
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
