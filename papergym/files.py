@@ -22,9 +22,10 @@ _BOM = b"\xef\xbb\xbf"  # some editors put it in front of UTF-8
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     """Yields a binary file beside `path` that takes its place, flushed to disk, when the block ends without an error.
 
-    Raises InputError when another process is in such a block for the same path.
+    Raises InputError when another process is in such a block for the same path, and for what check_replaceable refuses.
     """
     path = Path(path)
+    check_replaceable(path)
     temporary = path.with_name(f".{path.name}.tmp")
     with exclusive(temporary, f"{path}: another process is writing this file; wait for it or write to another place") as file:
         try:
@@ -37,6 +38,15 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             temporary.unlink()
             raise
     sync_directory(path.parent)
+
+
+def check_replaceable(path: str | Path) -> None:
+    """Raises InputError for a path at which something other than a regular file is: a folder, a device, a pipe."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"{path}: is {'a folder' if path.is_dir() else 'a device or pipe'}, which no file may replace; name a file to write"
+        )
 
 
 @contextmanager

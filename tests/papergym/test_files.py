@@ -124,3 +124,14 @@ def test_the_registry_names_what_exists():
     ]:
         with pytest.raises(InputError, match=words):
             resolve("thing", name, {"a": 1, "b": 2})
+
+
+def test_only_a_regular_file_is_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("pipe")
+    for name, kind in (("pipe", "a device or pipe"), ("link", "a device or pipe"), ("folder", "a folder")):
+        with pytest.raises(InputError, match=f"{name}: is {kind}, which no file may replace"), atomic_write(tmp_path / name):
+            pass
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["folder", "link", "pipe"]
