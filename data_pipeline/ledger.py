@@ -9,6 +9,7 @@ from typing import IO, Any
 from papergym.data_pipeline.collection import plainly_no_paper
 from papergym.data_pipeline.domains import read_sidecar
 from papergym.data_pipeline.journal import Journal
+from papergym.data_pipeline.latex.paper import files_read
 from papergym.data_pipeline.latex.sources import read_sources
 from papergym.environment import Environment, checked_records
 from papergym.errors import InputError
@@ -24,10 +25,19 @@ def printable(text: str) -> str:
 
 
 def source_digest(path: Path) -> str:
-    """SHA-256 of a paper's LaTeX files, names and bytes in the order of names: the same for a folder and for an archive of it."""
-    files = read_sources(path).files
+    """SHA-256 of a paper's LaTeX files, names and bytes in the order of names: the same for a folder and for an archive of it.
+
+    Of a file that is given by name: itself and the files that it inputs, as its neighbours may be other papers.
+    """
+    sources = read_sources(path)
+    if sources.main is None:
+        files = sources.files
+        names = sorted(name for name in files if name.lower().endswith(_SOURCE_SUFFIXES)) or sorted(files)
+    else:
+        files = files_read(sources, sources.main)
+        names = sorted(files)
     digest = hashlib.sha256()
-    for name in sorted(name for name in files if name.lower().endswith(_SOURCE_SUFFIXES)) or sorted(files):
+    for name in names:
         content = files[name]
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()

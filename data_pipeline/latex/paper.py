@@ -1,7 +1,7 @@
 """From a path to a Paper."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from papergym.data_pipeline.latex.decoding import is_binary
@@ -11,7 +11,7 @@ from papergym.data_pipeline.latex.main_file import choose_main
 from papergym.data_pipeline.latex.plain import has_words
 from papergym.data_pipeline.latex.scanner import Dialect
 from papergym.data_pipeline.latex.sections import Section, read_document
-from papergym.data_pipeline.latex.sources import read_sources
+from papergym.data_pipeline.latex.sources import Sources, read_sources
 from papergym.errors import InputError
 
 
@@ -58,6 +58,34 @@ def load_paper(path: str | Path) -> Paper:
     if not document.abstract:
         warnings.append(f"{main}: no abstract found")
     return Paper(document.title, document.abstract, tuple(document.sections), main, tuple(warnings), macros)
+
+
+def files_read(sources: Sources, main: str) -> dict[str, bytes]:
+    """The main file and those that load_paper reads with it. Raises InputError as load_paper does when the inputs don't end."""
+    files = _Read(sources.files)
+    if not is_binary(files[main]):
+        expand_document(replace(sources, files=files), main, Dialect())
+    return files.read
+
+
+class _Read(Mapping[str, bytes]):
+    """Files, of which `read` gathers those that were asked for."""
+
+    def __init__(self, files: Mapping[str, bytes]):
+        self._files = files
+        self.read: dict[str, bytes] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.read.setdefault(name, self._files[name])
 
 
 def _because(warnings: list[str]) -> str:

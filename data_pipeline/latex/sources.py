@@ -121,6 +121,9 @@ class _WithFile(Mapping[str, bytes]):
     def __len__(self) -> int:
         return len(self._folder) + (self._name not in self._folder)
 
+    def __contains__(self, name: object) -> bool:
+        return name == self._name or name in self._folder
+
     def __getitem__(self, name: str) -> bytes:
         return self._content if name == self._name else self._folder[name]
 

@@ -77,6 +77,33 @@ def test_a_folder_and_its_archive_are_the_same_paper(tmp_path):
     assert "same content as rod-silo" in (tmp_path / "both.rejects.jsonl").read_text()
 
 
+def test_papers_given_by_file_are_themselves_and_their_inputs_whatever_lies_beside_them(tmp_path):
+    for paper in (ROD / "letter.tex", EXAMPLES / "active-ring/main.tex"):
+        shutil.copy(paper, tmp_path / f"{paper.parent.name}.tex")
+    rod, ring = tmp_path / "rod-silo.tex", tmp_path / "active-ring.tex"
+    summary = run([rod, ring], tmp_path / "out.jsonl")
+    assert (summary.environments, summary.rejected) == (2, 0)
+    assert source_digest(rod) != source_digest(ring)
+    assert source_digest(ROD / "letter.tex") == source_digest(ROD)
+
+    whole = tmp_path / "whole"  # no suffix: the file counts all the same
+    whole.write_text(r"\documentclass{article}\usepackage{own}\begin{document}\input{part}\bibliography{refs}\end{document}")
+    digests = [source_digest(whole)]
+    for name in ("part.tex", "own.sty"):
+        for text in ("Rods.", "Spheres."):
+            (tmp_path / name).write_text(text)
+            digests.append(source_digest(whole))
+    whole.write_text(whole.read_text() + "% end")
+    digests.append(source_digest(whole))
+    assert len(set(digests)) == 6
+    for name in ("other.tex", "other.sty", "notes.txt"):
+        (tmp_path / name).write_text("Rods.")
+    assert source_digest(whole) == digests[-1]
+    for content in (b"", b"\0\1\2" * 100):  # refused when it is read as a paper
+        whole.write_bytes(content)
+        assert source_digest(whole) not in digests
+
+
 def test_what_cannot_be_used_is_rejected_with_its_reason(tmp_path):
     texts = {
         "empty": "",
