@@ -14,7 +14,7 @@ from papergym.data_pipeline.duplicates import groups, links
 from papergym.data_pipeline.subsets import by_domain, nested_subsets, shuffled
 from papergym.environment import Environment, write_environments
 from papergym.errors import InputError
-from papergym.files import write_jsonl
+from papergym.files import check_replaceable, write_jsonl
 
 SIDES = TRAIN, HELDOUT = "train", "heldout"
 
@@ -49,6 +49,8 @@ def split_environments(environments: Sequence[Environment], rule: SplitRule) -> 
     The environments of a paper stay together. Where marks or dates put them on both sides, those to train on are on neither.
     Raises InputError when a side would be empty, a domain has too few papers, or `split` is something else.
     """
+    if not 0 <= rule.share <= 1:  # NaN too
+        raise InputError(f"the share of the papers to hold out is {rule.share}; a number from 0 to 1 is needed")
     group = groups(len(environments), links(environments, rule.similarity))
     sides = [_side(environment, rule.after) for environment in environments]
     held = {label: e.id for e, label, side in reversed(list(zip(environments, group, sides))) if side == HELDOUT}
@@ -82,25 +84,33 @@ def split_environments(environments: Sequence[Environment], rule: SplitRule) -> 
 
 
 def write_split(
-    environments: Sequence[Environment], train: Path, heldout: Path, rule: SplitRule, subset_sizes: Sequence[int] = ()
+    environments: Sequence[Environment],
+    train: Path,
+    heldout: Path,
+    rule: SplitRule,
+    subset_sizes: Sequence[int] = (),
+    source: Path | None = None,
 ) -> tuple[Split, list[Path]]:
     """Splits and writes both files, and for each size N TRAIN-N.jsonl, nested and balanced over the domains (nested_subsets).
 
     {"environment", "reason"} of what is on neither side goes to TRAIN.left_out.jsonl. Returns the split and the subsets' files. At no
-    moment does the new file of one side stand beside the old file of the other. Raises InputError for what split_environments and
-    nested_subsets refuse, when both paths are the same, and for a subset of an earlier split that would stay.
+    moment does the new file of one side stand beside the old file of the other. source: the file that the environments are from.
+    Raises InputError for what split_environments and nested_subsets refuse, when two of the files are the same or one of them can't be
+    replaced, and for a subset of an earlier split that would stay.
     """
-    if train.resolve() == heldout.resolve():
-        raise InputError(f"{train}: the environments to train on and those held out need two files")
+    left_out = train.with_name(f"{train.stem}.left_out.jsonl")
+    roles = [("the environments to train on", train), ("those held out", heldout), ("those on neither side", left_out)]
+    roles += [(f"the subset of {size}", _subset_path(train, size)) for size in dict.fromkeys(subset_sizes)]
+    taken = {} if source is None else {source.resolve(): "the environments to split"}
+    for role, path in roles:
+        check_replaceable(path)
+        if (other := taken.setdefault(path.resolve(), role)) != role:
+            raise InputError(f"{path}: {other} and {role} need two files; give --train and --heldout other names")
     split = split_environments(environments, rule)
-    subsets = {
-        train.with_name(f"{train.stem}-{size}{train.suffix}"): subset
-        for size, subset in nested_subsets(split.train, subset_sizes, rule.seed).items()
-    }
+    subsets = {_subset_path(train, size): subset for size, subset in nested_subsets(split.train, subset_sizes, rule.seed).items()}
     old = [path for path in train.parent.glob("*") if re.fullmatch(rf"{re.escape(train.stem)}-\d+{re.escape(train.suffix)}", path.name)]
     if stale := sorted(set(old) - set(subsets)):
         raise InputError(f"{stale[0]}: a subset of an earlier split, which may hold what this one tests on; remove it")
-    left_out = train.with_name(f"{train.stem}.left_out.jsonl")
     for path in (heldout, left_out, *subsets):
         path.unlink(missing_ok=True)
     write_environments(train, split.train)
@@ -110,6 +120,10 @@ def write_split(
         write_jsonl(left_out, [{"environment": environment.id, "reason": reason} for environment, reason in split.left_out])
     write_environments(heldout, split.heldout)
     return split, list(subsets)
+
+
+def _subset_path(train: Path, size: int) -> Path:
+    return train.with_name(f"{train.stem}-{size}{train.suffix}")
 
 
 def _side(environment: Environment, after: date | None) -> str | None:

@@ -1,10 +1,11 @@
 import json
+import os
 from datetime import date
 
 import pytest
 
 from papergym.data_pipeline.split import SplitRule, split_environments, write_split
-from papergym.environment import Criterion, Environment, read_environments
+from papergym.environment import Criterion, Environment, read_environments, write_environments
 from papergym.errors import InputError
 
 DAY = date(2026, 1, 1)
@@ -163,3 +164,32 @@ def test_subsets_and_what_is_left_out_are_written(tmp_path):
         write_split(environments, train, heldout, SplitRule(after=DAY), [6])
     write_split(environments[:-1], train, heldout, SplitRule(after=DAY), [2, 6])
     assert not (tmp_path / "train.left_out.jsonl").exists()
+
+
+def test_no_file_of_a_split_takes_the_place_of_another_or_of_its_input(tmp_path):
+    environments = [environment(paper) for paper in "abcdefgh"]
+    source = tmp_path / "a.jsonl"
+    write_environments(source, environments)
+    before = source.read_bytes()
+    (tmp_path / "folder").mkdir()
+    train, heldout = tmp_path / "t.jsonl", tmp_path / "h.jsonl"
+    for paths, sizes, what in (
+        ((source, heldout), [], "the environments to split and the environments to train on"),
+        ((train, tmp_path / "folder" / ".." / "a.jsonl"), [], "the environments to split and those held out"),
+        ((train, tmp_path / "t.left_out.jsonl"), [], "those held out and those on neither side"),
+        ((train, tmp_path / "t-4.jsonl"), [4, 4, 2], "those held out and the subset of 4"),
+    ):
+        with pytest.raises(InputError, match=rf"\.jsonl: {what} need two files; give"):
+            write_split(environments, *paths, SplitRule(), sizes, source)
+    os.mkfifo(tmp_path / "pipe")
+    for paths in ((train, tmp_path / "pipe"), (tmp_path / "pipe", heldout), (train, tmp_path / "folder")):
+        with pytest.raises(InputError, match="which no file may replace"):
+            write_split(environments, *paths, SplitRule(), source=source)
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "folder", "pipe"] and source.read_bytes() == before
+    write_split(environments, train, heldout, SplitRule(), [2, 2], source)
+
+
+@pytest.mark.parametrize("share", [float("nan"), -0.1, 1.1])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(InputError, match=rf"share of the papers to hold out is {share}; a number from 0 to 1"):
+        split_environments([environment("a"), environment("b")], SplitRule(share))
