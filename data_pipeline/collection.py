@@ -18,7 +18,10 @@ def list_papers(folder: str | Path, *, selected: bool = True) -> list[Path]:
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and not plainly_no_paper(entry))
     selection = folder / SELECTION
     if selected and selection.exists():
-        names = selection.read_text(encoding="utf-8").split()
+        try:
+            names = selection.read_text(encoding="utf-8").split()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{selection}: is not UTF-8 text (byte {error.start}); save it as UTF-8, one name a line") from error
         if missing := [name for name in names if not (folder / name).exists()]:
             raise InputError(f"{selection}: names {missing[0]!r}, which is not in {folder}")
         entries = [folder / name for name in names]

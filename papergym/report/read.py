@@ -97,8 +97,9 @@ def _judge_exam(directory: Path, info: Mapping[str, Any]) -> dict[str, Any]:
 def _environments(directory: Path) -> list[tuple[str, Environment]]:
     """Environments with the name of their file: train and heldout, which must not overlap, then what only other files have."""
     splits = [path for name in SPLITS if (path := directory / "environments" / f"{name}.jsonl").exists()]
-    others = [path for path in sorted((directory / "environments").glob("*.jsonl")) if path.stem not in (*SPLITS, "rejects")]
+    others = [path for path in sorted((directory / "environments").glob("*.jsonl")) if path.stem not in SPLITS]
     found: dict[str, tuple[str, Environment]] = {}
+    others = [path for path in others if not path.name.endswith(("rejects.jsonl", "left_out.jsonl"))]  # of `build` and `split`
     for path in splits + others:
         for environment in read_environments(path):
             if path in splits and environment.id in found:

@@ -37,3 +37,9 @@ def test_a_folder_of_papers_is_not_read_as_one(folder):
     check_single_papers((folder / "a", folder / "c.tar.gz"))
     (folder / "main.tex").write_text(DOCUMENT)
     check_single_papers((folder,))  # a paper with documents in sub-folders
+
+
+def test_a_selection_that_is_not_utf8_is_refused(folder):
+    (folder / "demo.txt").write_bytes("a\nbé\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"demo\.txt: is not UTF-8 text \(byte 3\); save it as UTF-8"):
+        list_papers(folder)

@@ -136,6 +136,8 @@ def test_a_file_of_all_environments_adds_only_what_no_split_has(fake_run):
     train, heldout = ((folder / f"environments/{name}.jsonl").read_text() for name in ("train", "heldout"))
     extra = json.dumps(json.loads(train.splitlines()[0]) | {"id": "extra"}) + "\n"
     (folder / "environments/all.jsonl").write_text(train + heldout + extra)
+    (folder / "environments/all.rejects.jsonl").write_text('{"paper": "p", "reason": "r"}\n')  # as `build` and `split` write
+    (folder / "environments/train.left_out.jsonl").write_text('{"environment": "e", "reason": "r"}\n')
     assert [split for split, _ in read_run(folder).environments] == ["train", "train", "heldout", "heldout", "all"]
 
 
