@@ -28,6 +28,8 @@ def evaluate_benchmarks(
     are scored instead. judge: None only answers. With one the table of all rows there goes to OUT.parent/coverage.{json,txt,md,tex}.
     Raises InputError when other rows there were scored by another judge, before anything is done.
     """
+    if out.name == "coverage":
+        raise InputError(f"--out {out}: 'coverage' is the name of the table beside the rows; give the row another")
     if (answer is None) == (not answers):
         raise InputError("give either --model, to answer the environments, or --answers, to score what is written")
     if answers and len(answers) != len(environments):

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from papergym.checkpoint import file_sha256
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import append_jsonl, exclusive, read_json, read_jsonl, reopen_jsonl, write_json, write_jsonl
@@ -73,6 +74,7 @@ def evaluate(
         "prompts_sha256": _digest(orjson.dumps(prompts)),
         **(recorded or {}),
     }
+    sizes = {first: samples * len(environments[first : first + batch_size]) for first in range(0, len(environments), batch_size)}
     engines: list[Engine] = []
 
     def answer(first: int) -> Answers:
@@ -82,7 +84,7 @@ def evaluate(
         params = replace(sampling, seed=derive_seed(sampling.seed or 0, first))
         return _sample(engines[0], tokenizer, environments[chosen], prompts[chosen], params)
 
-    return _evaluate(answer, environments, judge, judge_spec, out, arguments, batch_size)
+    return _evaluate(answer, sizes, environments, judge, judge_spec, out, arguments, batch_size)
 
 
 def score_written(
@@ -104,11 +106,28 @@ def score_written(
     def answer(first: int) -> Answers:
         return [record for environment in environments[first : first + batch_size] for record in written[environment.id]]
 
-    return _evaluate(answer, environments, judge, judge_spec, out, arguments, batch_size)
+    sizes = {first: len(answer(first)) for first in range(0, len(environments), batch_size)}
+    return _evaluate(answer, sizes, environments, judge, judge_spec, out, arguments, batch_size)
+
+
+def read_row(out: Path) -> tuple[Answers, dict[str, Any]]:
+    """The answers and the summary of a finished evaluation. Raises InputError when a file is not what was written."""
+    answers_path, summary_path = (out.with_name(out.name + end) for end in (".jsonl", ".json"))
+    summary = read_json(summary_path)
+    if not isinstance(summary, dict) or not isinstance(summary.get("arguments"), dict):
+        raise InputError(f"{summary_path}: this is no summary of an evaluation; remove it and {answers_path} to evaluate again")
+    if not answers_path.is_file():
+        raise InputError(f"{answers_path}: missing, though {summary_path} is there; remove that to evaluate again")
+    written = summary.get("written")  # not in the summaries of earlier versions
+    if written is not None and (not isinstance(written, dict) or written.get("sha256") != file_sha256(answers_path)):
+        number = f"{written.get('answers')} " if isinstance(written, dict) else ""
+        raise InputError(f"{answers_path}: not the {number}answers that {summary_path} is about; remove both to evaluate again")
+    return [record for _, record in read_jsonl(answers_path)], summary
 
 
 def _evaluate(
     answer: Callable[[int], Answers],
+    sizes: Mapping[int, int],
     environments: Sequence[Environment],
     judge: Judge | None,
     judge_spec: JudgeSpec | None,
@@ -116,19 +135,19 @@ def _evaluate(
     arguments: dict[str, Any],
     batch_size: int,
 ) -> tuple[Answers, dict[str, Any]]:
-    """answer(first): the answers to a batch of environments, by the number of its first."""
+    """answer(first): the answers to a batch of environments, by the number of its first; sizes: how many they are."""
     arguments["judge"] = None if judge is None or judge_spec is None else judge_record(judge_spec, judge)
     arguments["environments_sha256"] = environments_digest(environments)
     answers_path, summary_path, partial_path = (out.with_name(out.name + end) for end in (".jsonl", ".json", ".partial.jsonl"))
     if summary_path.exists():
-        summary = read_json(summary_path)
-        _refuse_others(summary_path, summary.get("arguments") if isinstance(summary, dict) else None, arguments)
-        return [record for _, record in read_jsonl(answers_path)], summary
+        answers, summary = read_row(out)
+        _refuse_others(summary_path, summary["arguments"], arguments)
+        return answers, summary
     with (
         exclusive(partial_path, f"{out}: another process is writing this evaluation; wait for it or choose another place"),
         progress_bar(f"eval {out.name}", len(environments)) as bar,
     ):
-        batches = _resume(partial_path, arguments)
+        batches = _resume(partial_path, arguments, sizes)
         for first in range(0, len(environments), batch_size):
             chosen = environments[first : first + batch_size]
             if first not in batches:
@@ -149,6 +168,7 @@ def _evaluate(
             "arguments": arguments,
         }
         write_jsonl(answers_path, answers)
+        summary["written"] = {"answers": len(answers), "sha256": file_sha256(answers_path)}
         partial_path.unlink()
         write_json(summary_path, summary)  # last: where it is, everything is done
     return answers, summary
@@ -220,14 +240,28 @@ def _score(answers: Answers, environments: Mapping[str, Environment], judge: Jud
     ]
 
 
-def _resume(partial_path: Path, arguments: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _resume(partial_path: Path, arguments: Mapping[str, Any], sizes: Mapping[int, int]) -> dict[int, dict[str, Any]]:
     """Batches finished earlier, by their first environment; starts the file if it is empty. A line that was cut is dropped."""
     records = reopen_jsonl(partial_path, lambda record: True)
     if not records:
         append_jsonl(partial_path, [{"arguments": arguments}])
         return {}
     _refuse_others(partial_path, records[0].get("arguments"), arguments)
+    for number, batch in enumerate(records[1:], 2):
+        if not _is_batch(batch, sizes):
+            raise InputError(f"{partial_path}, line {number}: not a batch of this evaluation; remove the file to evaluate again")
     return {batch.pop("first"): batch for batch in records[1:]}
+
+
+def _is_batch(batch: Mapping[str, Any], sizes: Mapping[int, int]) -> bool:
+    first, answers, seconds = (batch.get(name) for name in ("first", "answers", "seconds"))
+    return (
+        isinstance(first, int)
+        and isinstance(seconds, int | float)
+        and isinstance(answers, list)
+        and len(answers) == sizes.get(first)
+        and all(isinstance(answer, dict) and {"environment", "plan", "finish_reason"} <= answer.keys() for answer in answers)
+    )
 
 
 def _refuse_others(path: Path, made_with: Any, arguments: Mapping[str, Any]) -> None:

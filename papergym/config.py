@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from papergym.errors import InputError
 
 T = TypeVar("T")
+_DEEPEST = 50  # tables and lists within each other: far more than any setting has, far less than Python's stack
 
 
 def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -> T:
@@ -30,11 +31,15 @@ def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -
 def read_values(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The nested values of a TOML file with overrides applied, before any check. Raises InputError when the file is not TOML."""
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        values = _loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML ({error})") from error
+    except _Unreadable as error:
+        raise InputError(f"{path}: {error}") from error
     for override in overrides:
         _apply(values, override)
+    if _too_deep(values):
+        raise InputError(f"{path} with its --set: more than {_DEEPEST} tables or lists within each other")
     return values
 
 
@@ -59,23 +64,61 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+class _Unreadable(Exception):
+    """TOML by its grammar, that holds what can't be read."""
+
+
+def _loads(text: str) -> dict[str, Any]:
+    """The values of a TOML text. Raises tomllib.TOMLDecodeError and _Unreadable."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError as error:
+        raise _Unreadable(f"more than {_DEEPEST} tables or lists within each other") from error
+    except ValueError as error:
+        raise _Unreadable(f"a number or a date in it can't be read ({error})") from error
+    if _too_deep(values):
+        raise _Unreadable(f"more than {_DEEPEST} tables or lists within each other")
+    return values
+
+
+def _too_deep(values: Any) -> bool:
+    level = [values]
+    for _ in range(_DEEPEST):
+        level = [
+            item for value in level if isinstance(value, dict | list) for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
+
+
 def _apply(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {override}: the form is key=value, for example optim.lr=1e-5")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        read = _loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        value = text  # an unquoted string: --set model.path=checkpoints/base
+        read = {"value": text}  # an unquoted string: --set model.path=checkpoints/base
+    except _Unreadable as error:
+        raise InputError(f"--set {_short(override)}: {error}") from error
+    if len(read) > 1:
+        raise InputError(f"--set {override}: more than one line; give one key=value for each setting")
     *tables, name = key.strip().split(".")
     for table in tables:
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
             raise InputError(f"--set {override}: {table!r} is a value, not a table")
-    values[name] = value
+    values[name] = read["value"]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"key {key!r} has the value {_short(str(value))}: whole numbers have 64 bits at most")
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise InputError(f"key {key!r} is a table, not {value!r}")

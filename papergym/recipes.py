@@ -49,6 +49,13 @@ class Evaluation:
     seed: int = 0
     thinking: bool = True
 
+    def __post_init__(self) -> None:
+        from papergym.training.config import at_least, within
+
+        for name, least in (("samples", 1), ("max_tokens", 1), ("temperature", 0)):
+            at_least(self, "evaluation", name, least)
+        within(self, "evaluation", "seed", 0, 2**62)
+
 
 @dataclasses.dataclass(frozen=True)
 class DemoConfig:
@@ -66,6 +73,8 @@ class DemoConfig:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise InputError(f"key 'seeds' has the value {self.seeds}: at least 1 is needed")
+        if not 0 <= self.heldout_share <= 1:
+            raise InputError(f"key 'heldout_share' has the value {self.heldout_share}: a number from 0 to 1 is needed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +120,8 @@ def run_long_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Seq
         Stage("opsd_grpo_2", "grpo", second, after="opsd_grpo_1", row="opsd_grpo"),
     ]
     sources, directories = list_papers(papers, selected=False), []
+    for stage in stages:
+        _trainer(config, stage, run_dir)  # a mistake in its settings is found before anything is written
     with run_lock(run_dir):
         _write_run_file(run_dir, papers, config, [])
         for seed in range(config.seed, config.seed + config.seeds):
@@ -128,7 +139,23 @@ def run_long_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Seq
 
 
 def _read_config(path: Path, overrides: Sequence[str]) -> DemoConfig:
+    """The configuration, checked as far as it can be before anything is written. Raises InputError naming the key."""
+    from papergym.judge.scoring import open_judge
+    from papergym.model.weights import resolve_model_path
+
     config = from_mapping(DemoConfig, read_values(path, overrides))
+    for algorithm in ALGORITHMS:
+        for name, table in getattr(config, algorithm).items():
+            if name in ("run", "model", "data") and not isinstance(table, Mapping):
+                raise InputError(f"key '{algorithm}.{name}' is a table, not {table!r}")
+    for key, check, value in (
+        ("evaluation.judge", open_judge, config.evaluation.judge),
+        ("model.path", resolve_model_path, config.model.path),
+    ):
+        try:
+            check(value)
+        except InputError as error:
+            raise InputError(f"key '{key}': {error}") from error
     for algorithm in ("opsd", "grpo"):
         steps = getattr(config, algorithm).get("run", {}).get("steps")
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
@@ -319,7 +346,10 @@ def _reward_change(stage_dir: Path) -> str:
 
 
 def _evaluate_row(config: DemoConfig, run_dir: Path, row: str, adapter: Path | None) -> None:
+    from papergym.judge.evaluation import read_row
+
     if (run_dir / "eval" / f"{row}.json").exists():  # written last; run.json has vouched for the settings
+        read_row(run_dir / "eval" / row)
         return
     evaluate_model(
         **to_mapping(config.evaluation),

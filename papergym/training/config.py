@@ -1,5 +1,6 @@
 """The configuration tables that SFT, OPSD and GRPO share. Each trainer adds its own table beside them."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -116,9 +117,9 @@ class TrainingConfig:
 
 
 def within(table: object, prefix: str, name: str, low: float, high: float = float("inf")) -> None:
-    """Raises InputError when a field of a table lies outside a closed interval."""
+    """Raises InputError when a field of a table lies outside a closed interval, or is not finite."""
     value = getattr(table, name)
-    if not low <= value <= high:
+    if not (math.isfinite(value) and low <= value <= high):
         raise InputError(f"key '{prefix}.{name}' has the value {value}: a number from {low:g} to {high:g} is needed")
 
 
@@ -130,7 +131,8 @@ def above_zero(table: object, prefix: str, *names: str) -> None:
 
 
 def at_least(table: object, prefix: str, name: str, least: int) -> None:
-    """Raises InputError when a field of a table is below a bound."""
+    """Raises InputError when a field of a table is below a bound, or is not finite."""
     value = getattr(table, name)
-    if value < least:
-        raise InputError(f"key '{prefix}.{name}' has the value {value}: at least {least} is needed")
+    if not least <= value < math.inf:
+        number = f"at least {least}" if math.isfinite(value) else f"a finite number of at least {least}"
+        raise InputError(f"key '{prefix}.{name}' has the value {value}: {number} is needed")

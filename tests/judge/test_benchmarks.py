@@ -136,6 +136,8 @@ def test_an_engine_of_another_kind_and_what_can_not_be_done(tmp_path, tiny_polic
     assert (tmp_path / "a/innov/base.jsonl").read_bytes() == (tmp_path / "b/innov/base.jsonl").read_bytes()
     engine.write_text(engine.read_text() + "# a comment\n")
     assert call("generate", *options, "--engine", engine, "--out", tmp_path / "a" / "base").exit_code == 0  # the same engine
+    taken = call("generate", *options, "--out", tmp_path / "c" / "coverage")
+    assert taken.exit_code == 2 and "'coverage' is the name of the table" in taken.stderr and not (tmp_path / "c").exists()
     out = ["--out", tmp_path / "c" / "base"]
     shutil.copy(tmp_path / "innov.jsonl", tmp_path / "a/innov.jsonl")
     for arguments, words in (

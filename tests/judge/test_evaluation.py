@@ -100,6 +100,43 @@ def test_files_made_with_other_arguments_are_refused(parts, environments, tmp_pa
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_damaged_files_of_a_finished_row_are_refused(parts, environments, tmp_path):
+    run(parts, environments, tmp_path / "row")
+    answers, summary = tmp_path / "row.jsonl", tmp_path / "row.json"
+    whole, about = answers.read_bytes(), orjson.loads(summary.read_bytes())
+    for damaged in (b"".join(whole.splitlines(keepends=True)[:-1]), b"", whole.replace(b"length", b"lengtH", 1)):
+        answers.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"row\.jsonl: not the 6 answers that .*row\.json is about; remove both to evaluate again"):
+            run(parts, environments, tmp_path / "row")
+    answers.unlink()
+    with pytest.raises(InputError, match=r"row\.jsonl: missing, though .*row\.json is there; remove that"):
+        run(parts, environments, tmp_path / "row")
+    answers.write_bytes(whole)
+    for damaged in ({}, [], about | {"arguments": 1}):
+        summary.write_bytes(orjson.dumps(damaged))
+        with pytest.raises(InputError, match=r"row\.json: this is no summary of an evaluation; remove it and .*row\.jsonl"):
+            run(parts, environments, tmp_path / "row")
+    summary.write_bytes(orjson.dumps(about | {"written": 1}))
+    with pytest.raises(InputError, match=r"row\.jsonl: not the answers"):
+        run(parts, environments, tmp_path / "row")
+    del about["written"]  # as earlier versions wrote it
+    summary.write_bytes(orjson.dumps(about))
+    assert len(run(parts, environments, tmp_path / "row")[0]) == 6
+
+
+@pytest.mark.parametrize(
+    "change", [lambda b: {"x": 1}, *(lambda b, c=c: b | c for c in ({"answers": []}, {"first": 9}, {"seconds": None}))]
+)
+def test_a_damaged_batch_of_a_stopped_row_is_refused(parts, environments, tmp_path, change):
+    with pytest.raises(RuntimeError):
+        run(parts, environments, tmp_path / "row", Counting(parts[0], fail_at=3))
+    path = tmp_path / "row.partial.jsonl"
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in [*lines[:2], change(lines[2])]))
+    with pytest.raises(InputError, match=r"row\.partial\.jsonl, line 3: not a batch of this evaluation; remove the file"):
+        run(parts, environments, tmp_path / "row")
+
+
 def test_other_environments_and_a_retrained_adapter_are_refused(parts, environments, tmp_path):
     adapter = tmp_path / "adapter"
     adapter.mkdir()

@@ -62,6 +62,14 @@ def test_toml_and_overrides_become_the_dataclass(tmp_path):
         ("steps = 1", ["optim.lr"], ["key=value"]),
         ("steps = 1", ["steps.x=3"], ["'steps'", "not a table"]),
         ("steps = ", [], ["not valid TOML"]),
+        ("steps = 1" + 5000 * "0", [], ["recipe.toml", "can't be read"]),
+        ("steps = 1" + 500 * "0", [], ["'steps'", "501 characters", "64 bits"]),
+        ("steps = 1\noptim.lr = 1" + 500 * "0", [], ["'optim.lr'", "64 bits"]),
+        ("steps = 1\nname = " + 5000 * "[" + 5000 * "]", [], ["recipe.toml", "more than 50"]),
+        ("steps = 1", ["name=" + 5000 * "["], ["--set", "more than 50"]),
+        ("steps = 1", ["steps=1" + 5000 * "0"], ["--set", "can't be read"]),
+        ("steps = 1", ["name" + 5000 * ".x" + "=1"], ["more than 50"]),
+        ("steps = 1", ["steps=2\nfoo=1"], ["--set steps=2", "more than one line"]),
     ],
 )
 def test_mistakes_name_the_key_the_value_and_what_is_allowed(tmp_path, text, overrides, words):

@@ -87,6 +87,45 @@ def test_a_second_call_repeats_nothing(demo):
     assert files(run) == before
 
 
+def test_a_damaged_row_is_not_taken_for_a_finished_one(demo):
+    run, arguments, _ = demo
+    answers = run / "eval/base.jsonl"
+    whole = answers.read_bytes()
+    answers.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    result = CliRunner().invoke(main, arguments)
+    answers.write_bytes(whole)
+    assert result.exit_code == 2 and "base.jsonl: not the" in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize(
+    "setting, words",
+    [
+        ("evaluation.samples=0", "'evaluation.samples' has the value 0: at least 1"),
+        ("evaluation.max_tokens=0", "'evaluation.max_tokens'"),
+        ("evaluation.temperature=nan", "'evaluation.temperature' has the value nan: a finite number"),
+        ("evaluation.seed=-1", "'evaluation.seed'"),
+        ("evaluation.judge=nobody", "'evaluation.judge'"),
+        ("model.path=nowhere", "'model.path': nowhere: no such model"),
+        ("heldout_share=nan", "'heldout_share'"),
+        ("opsd.run=5", "'opsd.run' is a table, not 5"),
+        ("grpo.run=x", "'grpo.run' is a table, not 'x'"),
+        ("opsd.data=5", "'opsd.data' is a table, not 5"),
+        ("opsd.model=x", "'opsd.model' is a table, not 'x'"),
+        ("grpo.grpo.clip_low=nan", "'grpo.clip_low' has the value nan"),
+        ("grpo.grpo.kl_weight=inf", "'grpo.kl_weight' has the value inf: a finite number"),
+        ("grpo.sampling.temperature=nan", "'sampling.temperature' has the value nan"),
+    ],
+)
+@pytest.mark.parametrize("long", [False, True])
+def test_a_wrong_setting_is_named_and_leaves_nothing_behind(demo, tmp_path, setting, words, long):
+    _, arguments, _ = demo
+    arguments = [*arguments, *(["--long"] if long else []), "--set", setting]
+    arguments[arguments.index("--run") + 1] = str(tmp_path / "run")
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and words in " ".join(result.stderr.split()), result.stderr
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], [".lock"])
+
+
 def test_another_recipe_in_the_same_directory_is_refused(demo):
     _, arguments, _ = demo
     result = CliRunner().invoke(main, [*arguments, "--set", "grpo.run.steps=3"])
