@@ -107,7 +107,7 @@ def split(environments: Path, train: Path, heldout: Path, domains: tuple[str, ..
 
     chosen = of_domains(read_environments(environments), domains)
     rule["after"] = rule["after"] and rule["after"].date()
-    found, files = write_split(chosen, train, heldout, SplitRule(**rule), subsets)
+    found, files = write_split(chosen, train, heldout, SplitRule(**rule), subsets, environments)
     for path, side in ((train, found.train), (heldout, found.heldout)):
         click.echo(f"{len(side)} environments in {path}")
     for path in files:
