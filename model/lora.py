@@ -241,6 +241,18 @@ def load_adapter(model: CausalLM, directory: str | Path) -> CausalLM:
     return model
 
 
+def check_adapter(directory: str | Path) -> None:
+    """Whether an adapter's two files are there and whole, by their headers and sizes. Raises InputError naming the file and the remedy."""
+    try:
+        read_adapter_config(directory)
+        file = Path(directory) / ADAPTER_FILES[1]
+        if not file.is_file():
+            raise InputError(f"{directory}: no {file.name} in it")
+        list_safetensors(file)
+    except InputError as error:
+        raise InputError(f"{error}; remove {directory}, and the training writes it again from its last checkpoint") from error
+
+
 def _adapters(model: CausalLM) -> list[tuple[str, LoraLinear]]:
     return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear)]
 

@@ -167,6 +167,7 @@ def _run_stages(
     sources: Sequence[Path], papers: Path, run_dir: Path, config: DemoConfig, stages: Sequence[Stage]
 ) -> tuple[list[dict[str, Any]], Path]:
     """Environments, the base model's evaluation, each stage and its evaluation, table and report; what is there already is kept."""
+    from papergym.model.lora import check_adapter
     from papergym.report import write_report
 
     console = Console(stderr=True)
@@ -180,7 +181,9 @@ def _run_stages(
     for number, (stage, train) in enumerate(zip(stages, trainers), start=1):
         console.rule(f"training {number} of {len(stages)}: {stage.name}, {stage.steps} steps of {ALGORITHMS[stage.algorithm]}")
         adapter = run_dir / stage.name / "adapter"
-        if not adapter.exists():
+        if adapter.exists():
+            check_adapter(adapter)
+        else:
             train()
             _return_freed_memory()
         if stage.row is not None:

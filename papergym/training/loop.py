@@ -25,6 +25,7 @@ from papergym.model.lora import (
     LoraConfig,
     adapter_state_dict,
     apply_lora,
+    check_adapter,
     initialise_adapters,
     load_adapter,
     lora_parameters,
@@ -252,7 +253,7 @@ def _step(
     return values, batch.rollouts
 
 
-def run_lock(directory: Path) -> AbstractContextManager[None]:
+def run_lock(directory: Path) -> AbstractContextManager[Any]:
     """Holds a run directory for this process. Raises InputError when another process has it."""
     message = f"{directory}: another process is writing this run; wait for it or choose another run.dir"
     return exclusive(directory / ".lock", message)
@@ -277,4 +278,5 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
         check_identity(newest, input_hashes(config))
     if finished:
         remove_leftovers(directory / ADAPTER)
+        check_adapter(directory / ADAPTER)
     return finished

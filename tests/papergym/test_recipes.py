@@ -95,6 +95,12 @@ def test_a_damaged_row_is_not_taken_for_a_finished_one(demo):
     result = CliRunner().invoke(main, arguments)
     answers.write_bytes(whole)
     assert result.exit_code == 2 and "base.jsonl: not the" in result.stderr, result.stderr
+    weights = run / "opsd/adapter/adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    result = CliRunner().invoke(main, arguments)
+    weights.write_bytes(whole)
+    assert result.exit_code == 2 and "not a complete safetensors file" in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,20 @@ def test_the_same_command_goes_on_and_then_has_nothing_to_do(recipe, tmp_path, e
     with pytest.raises(InputError, match=r"content of data\.train was "):
         run(whole)
     assert files(tmp_path / "whole") == before
+
+
+def test_a_broken_adapter_is_not_a_finished_run(recipe):
+    adapter = run(changed(recipe, "run", steps=2))
+    before = files(adapter)
+    config, weights = adapter / "adapter_config.json", adapter / "adapter_model.safetensors"
+    for path, content in ((config, b"{}"), (config, b"{"), (weights, b""), (weights, before[weights.name][:-1]), (weights, None)):
+        for name, whole in before.items():
+            (adapter / name).write_bytes(whole)
+        path.write_bytes(content) if content is not None else path.unlink()
+        with pytest.raises(InputError, match=r"adapter.*; remove .*run/adapter, and the training writes it again"):
+            run(changed(recipe, "run", steps=2))
+    shutil.rmtree(adapter)
+    assert files(run(changed(recipe, "run", steps=2))) == before
 
 
 def test_a_longer_run_is_not_taken_for_finished_before_it_is(recipe):
