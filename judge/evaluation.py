@@ -35,6 +35,7 @@ from papergym.statistics import estimate
 
 Answers = list[dict[str, Any]]
 JudgeSpec = str | Mapping[str, Any]
+_LATER = ("weights_sha256", "dtype")  # arguments that files of earlier versions do not tell
 
 
 def evaluate(
@@ -110,14 +111,18 @@ def score_written(
     return _evaluate(answer, sizes, environments, judge, judge_spec, out, arguments, batch_size)
 
 
-def read_row(out: Path) -> tuple[Answers, dict[str, Any]]:
-    """The answers and the summary of a finished evaluation. Raises InputError when a file is not what was written."""
+def read_row(out: Path, arguments: Mapping[str, Any]) -> tuple[Answers, dict[str, Any]]:
+    """The answers and the summary of a finished evaluation.
+
+    Raises InputError when a file is not what was written, or was made with other arguments than these.
+    """
     answers_path, summary_path = (out.with_name(out.name + end) for end in (".jsonl", ".json"))
     summary = read_json(summary_path)
     if not isinstance(summary, dict) or not isinstance(summary.get("arguments"), dict):
         raise InputError(f"{summary_path}: this is no summary of an evaluation; remove it and {answers_path} to evaluate again")
     if not answers_path.is_file():
         raise InputError(f"{answers_path}: missing, though {summary_path} is there; remove that to evaluate again")
+    _refuse_others(summary_path, summary["arguments"], arguments)
     written = summary.get("written")  # not in the summaries of earlier versions
     if written is not None and (not isinstance(written, dict) or written.get("sha256") != file_sha256(answers_path)):
         number = f"{written.get('answers')} " if isinstance(written, dict) else ""
@@ -140,9 +145,7 @@ def _evaluate(
     arguments["environments_sha256"] = environments_digest(environments)
     answers_path, summary_path, partial_path = (out.with_name(out.name + end) for end in (".jsonl", ".json", ".partial.jsonl"))
     if summary_path.exists():
-        answers, summary = read_row(out)
-        _refuse_others(summary_path, summary["arguments"], arguments)
-        return answers, summary
+        return read_row(out, arguments)
     with (
         exclusive(partial_path, f"{out}: another process is writing this evaluation; wait for it or choose another place"),
         progress_bar(f"eval {out.name}", len(environments)) as bar,
@@ -157,7 +160,7 @@ def _evaluate(
                 append_jsonl(partial_path, [{"first": first, **batches[first]}])
             bar.advance(len(chosen))
         answers = [record for first in sorted(batches) for record in batches[first]["answers"]]
-        summary = {
+        summary: dict[str, Any] = {
             "row": out.name,
             **{key: arguments[key] for key in ("model", "adapter")},
             "judge": judge_spec,
@@ -269,7 +272,7 @@ def _refuse_others(path: Path, made_with: Any, arguments: Mapping[str, Any]) -> 
     arguments = orjson.loads(orjson.dumps(arguments))
     for key, value in arguments.items():
         before = made_with.get(key) if isinstance(made_with, Mapping) else None
-        if before != value:
+        if before != value and not (before is None and key in _LATER):
             raise InputError(f"{path}: it was made with {key} {before!r}, not {value!r}; remove it or write to another place")
 
 

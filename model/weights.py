@@ -1,5 +1,6 @@
 """Loading a model from a Hugging Face directory or a GGUF file, and saving one that transformers and vLLM can load."""
 
+import hashlib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,6 +116,22 @@ def resolve_model_path(path: str | Path) -> Path:
     if path.exists():
         raise InputError(f"{path}: neither a Hugging Face model directory nor a .gguf file")
     raise InputError(f"{path}: no such model; give a local Hugging Face directory, a .gguf file, or {', '.join(map(repr, NAMED_MODELS))}")
+
+
+def weights_fingerprint(path: str | Path) -> str:
+    """A hash of a model's files, by size and by parts spread over each: enough to tell weights apart without reading gigabytes."""
+    path = resolve_model_path(path)
+    names = ("config.json", "generation_config.json")
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix == ".safetensors" or file.name in names)
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size} ".encode())
+        with open(file, "rb") as opened:
+            for part in range(256):
+                opened.seek(part * size // 256)
+                digest.update(opened.read(4096))
+    return digest.hexdigest()
 
 
 def read_config(path: Path) -> ModelConfig:

@@ -235,6 +235,7 @@ def evaluate_model(
     from papergym.model.generation import SamplingParams
     from papergym.model.prompts import student_messages
     from papergym.model.tokenizer import Tokenizer
+    from papergym.model.weights import weights_fingerprint
     from papergym.training.data import encode_prompts
 
     scorer, records = None if judge is None else open_judge(judge), read_environments(environments)
@@ -253,7 +254,9 @@ def evaluate_model(
 
         return ThinkingBudget(opened, tokenizer, thinking_budget)
 
-    further = {"engine": None if engine is None else read_values(engine), "thinking_budget": thinking_budget}
+    further: dict[str, Any] = {"engine": None if engine is None else read_values(engine), "thinking_budget": thinking_budget}
+    if engine is None:
+        further |= {"weights_sha256": weights_fingerprint(model_path), "dtype": dtype}
     _, summary = evaluate(
         open_engine,
         tokenizer,
@@ -350,9 +353,10 @@ def _reward_change(stage_dir: Path) -> str:
 
 def _evaluate_row(config: DemoConfig, run_dir: Path, row: str, adapter: Path | None) -> None:
     from papergym.judge.evaluation import read_row
+    from papergym.model.weights import weights_fingerprint
 
     if (run_dir / "eval" / f"{row}.json").exists():  # written last; run.json has vouched for the settings
-        read_row(run_dir / "eval" / row)
+        read_row(run_dir / "eval" / row, {"weights_sha256": weights_fingerprint(config.model.path)})
         return
     evaluate_model(
         **to_mapping(config.evaluation),

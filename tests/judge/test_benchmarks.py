@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from papergym.cli import main
 from papergym.environment import write_environments
@@ -136,6 +137,15 @@ def test_an_engine_of_another_kind_and_what_can_not_be_done(tmp_path, tiny_polic
     assert (tmp_path / "a/innov/base.jsonl").read_bytes() == (tmp_path / "b/innov/base.jsonl").read_bytes()
     engine.write_text(engine.read_text() + "# a comment\n")
     assert call("generate", *options, "--engine", engine, "--out", tmp_path / "a" / "base").exit_code == 0  # the same engine
+    other = call("generate", *options, "--dtype", "bfloat16", "--out", tmp_path / "b" / "base")
+    assert other.exit_code == 2 and "it was made with dtype 'float32', not 'bfloat16'" in other.stderr
+    model = shutil.copytree(tiny_policy, tmp_path / "model")
+    alone = ["generate", "--model", model, *options[2:8], "--dtype", "float32", "--out", tmp_path / "d" / "base"]
+    assert call(*alone).exit_code == call(*alone).exit_code == 0
+    weights = load_file(model / "model.safetensors")
+    save_file({name: tensor * 2 for name, tensor in weights.items()}, model / "model.safetensors", {"format": "pt"})
+    other = call(*alone)
+    assert other.exit_code == 2 and "it was made with weights_sha256" in other.stderr
     taken = call("generate", *options, "--out", tmp_path / "c" / "coverage")
     assert taken.exit_code == 2 and "'coverage' is the name of the table" in taken.stderr and not (tmp_path / "c").exists()
     out = ["--out", tmp_path / "c" / "base"]
