@@ -32,7 +32,7 @@ def load_model(
     Names and shapes are checked before a weight is read. Raises InputError naming the file, and the tensor or field, or a device that
     this machine hasn't got.
     """
-    _check_device(device)
+    check_device(device)
     path = resolve_model_path(path)
     if path.is_dir():
         config, tensors = read_config(path), _list_checkpoint(path)
@@ -57,7 +57,7 @@ def load_model(
     return model.eval()
 
 
-def _check_device(device: str | torch.device) -> None:
+def check_device(device: str | torch.device) -> None:
     """Tries the device with one number, so that its absence is said in a sentence before minutes of loading."""
     try:
         torch.empty(1, device=device)

@@ -141,7 +141,7 @@ def run_long_demo(papers: Path, run_dir: Path, config_path: Path, overrides: Seq
 def _read_config(path: Path, overrides: Sequence[str]) -> DemoConfig:
     """The configuration, checked as far as it can be before anything is written. Raises InputError naming the key."""
     from papergym.judge.scoring import open_judge
-    from papergym.model.weights import resolve_model_path
+    from papergym.model.weights import check_device, resolve_model_path
 
     config = from_mapping(DemoConfig, read_values(path, overrides))
     for algorithm in ALGORITHMS:
@@ -151,6 +151,7 @@ def _read_config(path: Path, overrides: Sequence[str]) -> DemoConfig:
     for key, check, value in (
         ("evaluation.judge", open_judge, config.evaluation.judge),
         ("model.path", resolve_model_path, config.model.path),
+        ("model.device", check_device, config.model.device),
     ):
         try:
             check(value)

@@ -112,6 +112,7 @@ def test_a_damaged_row_is_not_taken_for_a_finished_one(demo):
         ("evaluation.seed=-1", "'evaluation.seed'"),
         ("evaluation.judge=nobody", "'evaluation.judge'"),
         ("model.path=nowhere", "'model.path': nowhere: no such model"),
+        ("model.device=tpu", "'model.device': device 'tpu' can't be used here"),
         ("heldout_share=nan", "'heldout_share'"),
         ("opsd.run=5", "'opsd.run' is a table, not 5"),
         ("grpo.run=x", "'grpo.run' is a table, not 'x'"),
