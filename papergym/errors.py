@@ -1,8 +1,11 @@
 """The one exception for bad input, and the one place that turns it into a sentence and exit code 2."""
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class InputError(ValueError):
@@ -18,6 +21,8 @@ def exit_on_input_error() -> Iterator[None]:
         message = str(error)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        if error.errno in NO_ROOM:
+            message += "; make room there, then give the same command again"
     else:
         return
     print(f"papergym: {message}", file=sys.stderr)

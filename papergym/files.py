@@ -13,9 +13,20 @@ from typing import IO, Any
 
 import orjson
 
-from papergym.errors import InputError
+from papergym.errors import NO_ROOM, InputError
 
 _BOM = b"\xef\xbb\xbf"  # some editors put it in front of UTF-8
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Gives an error of a write that finds no room the name of its file: the system does not say it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -27,7 +38,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     path = Path(path)
     check_replaceable(path)
     temporary = path.with_name(f".{path.name}.tmp")
-    with exclusive(temporary, f"{path}: another process is writing this file; wait for it or write to another place") as file:
+    busy = f"{path}: another process is writing this file; wait for it or write to another place"
+    with naming(path), exclusive(temporary, busy) as file:  # closing the file writes too
         try:
             file.truncate()
             yield file
@@ -59,7 +71,8 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     remove_leftovers(path)
     temporary, old = _beside(path)
     temporary.mkdir(parents=True)
-    yield temporary
+    with naming(path):
+        yield temporary
     for file in (child for child in temporary.rglob("*") if child.is_file()):
         with open(file, "rb") as handle:
             os.fsync(handle.fileno())
@@ -150,7 +163,7 @@ def write_jsonl(path: str | Path, records: Iterable[Any]) -> None:
 
 def append_jsonl(path: str | Path, records: Iterable[Any]) -> None:
     """Appends one JSON record a line, in one write that is flushed to disk; a kill or power cut can only shorten it."""
-    with open(path, "ab") as file:
+    with naming(path), open(path, "ab") as file:
         file.write(b"".join(map(json_line, records)))
         file.flush()
         os.fsync(file.fileno())

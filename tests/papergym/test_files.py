@@ -1,5 +1,8 @@
 import errno
 import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -107,6 +110,24 @@ def test_bad_input_ends_with_one_line_and_code_2(capsys, error):
         raise error
     assert stop.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("call", ["write_json(path, value)", "append_jsonl(path, [value])"])
+def test_a_full_disk_is_named_with_the_file_and_the_remedy(call, tmp_path):
+    """A limit on the size of files stands for a full disk: the system says as little about the file."""
+    program = f"""
+        import resource, signal
+        from papergym.errors import exit_on_input_error
+        from papergym.files import append_jsonl, write_json
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        path, value = {str(tmp_path / "full.json")!r}, {{"text": "x" * 5000}}
+        with exit_on_input_error():
+            {call}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"papergym: {tmp_path / 'full.json'}: File too large; make room there, then give the same command again\n"
 
 
 def test_other_errors_propagate():
