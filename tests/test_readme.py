@@ -62,6 +62,7 @@ BY_CI = {"make test"}  # commands that .ci/run itself is made of
 OF_OWN_TESTS = {
     **dict.fromkeys(("pytest tests/kernels", "papergym bench "), "minutes each: tests/bench and tests/kernels have small sizes"),
     **dict.fromkeys(("papergym judge", "papergym compare"), "a language model: tests/judge serves a scripted one"),
+    "papergym build papers/* --out corpus.jsonl --extractor": "language models: tests/data_pipeline serves scripted ones",
     **dict.fromkeys(("papergym import r", "papergym import h"), "files of others: tests/data_pipeline writes small ones"),
     **dict.fromkeys(("papergym audit --judge", "papergym audit --labels"), "a model, or people: tests/data_pipeline has both"),
     "papergym split --per-domain": "more papers than are here: tests/data_pipeline makes some",
