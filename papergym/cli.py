@@ -119,13 +119,21 @@ def split(environments: Path, train: Path, heldout: Path, domains: tuple[str, ..
 @main.command()
 @click.argument("heldout", type=PATH)
 @click.option("--out", type=PATH, required=True, help="a folder for innov.jsonl, design.jsonl and rejects.jsonl")
-def benchmark(heldout: Path, out: Path) -> None:
-    """Make PaperGym-Innov and PaperGym-Design, which test method and experiment apart, of HELDOUT environments."""
+@click.option("--extractor", type=PATH, default=None, help="a recipe.toml, whose models elicit the criteria anew; else they are reused")
+@click.option("--limit", default=None, type=click.IntRange(1), help="only the first environments")
+@click.option("--max-cost", default=None, type=click.FloatRange(0.0), help="what this call may spend, by the recipe's prices")
+def benchmark(heldout: Path, out: Path, extractor: Path | None, limit: int | None, max_cost: float | None) -> None:
+    """Make PaperGym-Innov and PaperGym-Design, which test method and experiment apart, of HELDOUT environments. Run again to go on."""
     from papergym.data_pipeline.benchmarks import write_benchmarks
     from papergym.environment import read_environments
 
-    for path, count in write_benchmarks(read_environments(heldout), out).items():
+    summary = write_benchmarks(read_environments(heldout)[:limit], out, extractor=extractor, max_cost=max_cost)
+    for path, count in summary.counts.items():
         click.echo(f"{count} in {path}")
+    if summary.left:
+        click.echo(f"{summary.left} left over at the end of the budget: run again to go on")
+    if summary.report:
+        click.echo(summary.report)
 
 
 @main.command()

@@ -95,6 +95,14 @@ async def make(paper: Paper, recipe: Recipe, models: Models, account: Account) -
     if empty := [name for name in STAGES if not texts[name] and name in recipe.needed]:
         raise Rejected(f"no sentence of its sections is about its {' or '.join(empty)}")
     question, reference = await together((_question(voice, texts, recipe), _reference(voice, texts, recipe, account)))
+    return Made(question, reference, await elicit(question, reference, recipe, models, account), stages)
+
+
+async def elicit(question: str, reference: str, recipe: Recipe, models: Models, account: Account) -> tuple[Voted, ...]:
+    """The rubric of the recipe's dimensions: proposed from the question alone and with the reference, merged, ranked; n are kept.
+
+    Raises Rejected when fewer than n criteria are left.
+    """
     dimensions, m = recipe.dimensions, recipe.rubric.m
     proposals = await together(
         propose(models.voice(use, account), source, question, reference, dimensions, m, account.criteria)
@@ -110,7 +118,7 @@ async def make(paper: Paper, recipe: Recipe, models: Models, account: Account) -
         recipe.rubric.n,
         account.criteria,
     )
-    return Made(question, reference, tuple(ranked), stages)
+    return tuple(ranked)
 
 
 async def _question(voice: Voice, texts: Mapping[str, str], recipe: Recipe) -> str:

@@ -42,8 +42,8 @@ def test_design_gives_the_method_away_and_nothing_of_the_experiment():
 def test_both_files_are_written_and_what_can_be_in_neither_is_named(tmp_path):
     bare = replace(PAPER, id="bare", stages=None)
     half = replace(PAPER, id="half", rubric=(PAPER.rubric[0], replace(PAPER.rubric[1], weight=-1.0)))
-    counts = write_benchmarks([PAPER, bare, half], tmp_path / "b")
-    assert list(counts.values()) == [2, 1, 3]
+    summary = write_benchmarks([PAPER, bare, half], tmp_path / "b")
+    assert list(summary.counts.values()) == [2, 1, 3] and (summary.left, summary.report) == (0, "")
     assert [e.id for e in read_environments(tmp_path / "b/innov.jsonl")] == ["p1-innov", "half-innov"]
     assert read_environments(tmp_path / "b/design.jsonl") == [design(PAPER)]
     rejects = [json.loads(line) for line in (tmp_path / "b/rejects.jsonl").read_text().splitlines()]
