@@ -3,12 +3,16 @@
 import re
 from collections.abc import Callable
 
-from papergym.data_pipeline.latex import conditionals
+from papergym.data_pipeline.latex import argument_tests, conditionals
 from papergym.data_pipeline.latex.conditionals import State
 from papergym.data_pipeline.latex.frames import Frame, Frames
-from papergym.data_pipeline.latex.scanner import Source
+from papergym.data_pipeline.latex.names import names
+from papergym.data_pipeline.latex.scanner import WORD_WITH_AT, Source
 
 NEW_FLAG = re.compile(r"\s*\{?\s*\\if([A-Za-z@]+)\s*\}?")
+FLAG_MAKERS = names("newif newboolean provideboolean newbool providebool newtoggle providetoggle")
+FLAG_SETTERS = names("setboolean setbool settoggle booltrue boolfalse toggletrue togglefalse")
+FLAG_TESTS = names("iftoggle ifbool nottoggle notbool")
 Span = tuple[int, int]
 
 
@@ -18,24 +22,22 @@ class Branches:
     def __init__(self, frames: Frames, state: State):
         self._frames, self._state = frames, state
         self.handlers: dict[str, Callable[[Frame, int, str], None]] = {
-            "newif": self._new_if, "ifthenelse": self._if_then_else, "@ifstar": self._if_star, "@ifnextchar": self._if_next,
+            "unless": self._unless, "ifthenelse": self._if_then_else, "@ifstar": self._if_star, "@ifnextchar": self._if_next,
             "IfBooleanTF": self._if_value, "IfNoValueTF": self._if_value, "IfValueTF": self._if_value, "else": self._skip, "fi": self._skip,
         }  # fmt: skip
-        for name in ("newboolean", "provideboolean", "newbool", "providebool", "newtoggle", "providetoggle"):
-            self.handlers[name] = self._new_flag
-        for name in ("setboolean", "setbool", "settoggle", "booltrue", "boolfalse", "toggletrue", "togglefalse"):
-            self.handlers[name] = self._set_flag
-        for name in ("iftoggle", "ifbool", "nottoggle", "notbool"):
-            self.handlers[name] = self._if_flag
+        self.handlers |= dict.fromkeys(FLAG_MAKERS | FLAG_SETTERS, self._learn) | dict.fromkeys(FLAG_TESTS, self._if_flag)
+        self.handlers |= dict.fromkeys(argument_tests.ARGUMENTS, self._if_argument)
 
-    def conditional(self, frame: Frame, start: int, name: str) -> None:
-        """\\name … \\else … \\fi, when \\name is a conditional whose truth the source tells."""
+    def conditional(self, frame: Frame, start: int, name: str, *, negation: int | None = None) -> None:
+        """\\name … \\else … \\fi, when \\name is a conditional whose truth the source tells. negation: where its \\unless stands."""
         pair = conditionals.pair_conditionals(frame.source, self._state.flags).get(start)
         if pair is None or pair[1] >= frame.end:
             return
         truth, behind = conditionals.evaluate(name, frame.source, frame.pos, self._state)
         if truth is None:
             return
+        if negation is not None:
+            truth, start = not truth, negation
         otherwise, fi = pair
         after = fi + len("\\fi")
         if truth:
@@ -59,34 +61,36 @@ class Branches:
         if stem in self._state.flags:
             self._state.flags[stem] = value
 
-    def new_flag(self, source: Source, position: int) -> int:
-        """Learns the switch of \\newif and returns the position behind it."""
-        match = NEW_FLAG.match(source.text, position)
-        if match:
-            self._state.flags.setdefault(match[1], False)
-        return match.end() if match else position
+    def _unless(self, frame: Frame, start: int, name: str) -> None:
+        if match := WORD_WITH_AT.match(frame.source.text, frame.source.blanks(frame.pos), frame.end):
+            frame.pos = match.end()
+            self.conditional(frame, match.start(), match[1], negation=start)
 
-    def _new_if(self, frame: Frame, start: int, name: str) -> None:
-        frame.pos = self.new_flag(frame.source, frame.pos)
-
-    def _new_flag(self, frame: Frame, start: int, name: str) -> None:
-        if argument := frame.source.argument(frame.pos):
-            self._state.flags.setdefault(argument[0].strip(), False)
-            frame.pos = argument[1]
-
-    def _set_flag(self, frame: Frame, start: int, name: str) -> None:
-        flag = frame.source.argument(frame.pos)
+    def learn(self, source: Source, position: int, name: str) -> int:
+        """Learns a switch from \\name, which makes or sets one, and returns the position behind it."""
+        flags = self._state.flags
+        if name == "newif":
+            match = NEW_FLAG.match(source.text, position)
+            if match:
+                flags.setdefault(match[1], False)
+            return match.end() if match else position
+        flag = source.argument(position)
         if not flag:
-            return
-        value, end = name, flag[1]
-        if not name.endswith(("true", "false")):
-            argument = frame.source.argument(end)
-            if not argument:
-                return
-            value, end = argument[0].strip().lower(), argument[1]
-        if value.endswith(("true", "false")) and end <= frame.end:
-            self._state.flags[flag[0].strip()] = value.endswith("true")
-            frame.pos = end
+            return position
+        if name in FLAG_MAKERS:
+            flags.setdefault(flag[0].strip(), False)
+            return flag[1]
+        value: tuple[str, int] | None = (name, flag[1]) if name.endswith(("true", "false")) else source.argument(flag[1])
+        if not value or not value[0].strip().lower().endswith(("true", "false")):
+            return position
+        flags[flag[0].strip()] = value[0].strip().lower().endswith("true")
+        return value[1]
+
+    def _learn(self, frame: Frame, start: int, name: str) -> None:
+        """Switches are no text, their names least of all."""
+        end = self.learn(frame.source, frame.pos, name)
+        if frame.pos < end <= frame.end:
+            self._frames.replace(frame, start, end)
 
     def choose(self, frame: Frame, start: int, branches: list[Span], truth: bool | None) -> None:
         """Goes on inside the branch that holds; when that is unknown, inside both."""
@@ -98,7 +102,18 @@ class Branches:
     def _if_then_else(self, frame: Frame, start: int, name: str) -> None:
         if groups := frame.source.groups(frame.pos, 3):
             test = frame.source.text[slice(*groups[0])]
-            self.choose(frame, start, groups[1:], conditionals.evaluate_test(test, self._state) if len(test) < 500 else None)
+            self.choose(frame, start, groups[1:], argument_tests.evaluate_test(test, self._state) if len(test) < 500 else None)
+
+    def _if_argument(self, frame: Frame, start: int, name: str) -> None:
+        arguments, position = [], frame.pos
+        for _ in range(argument_tests.ARGUMENTS[name]):
+            argument = frame.source.argument(position)
+            if not argument:
+                return
+            arguments.append(argument[0])
+            position = argument[1]
+        if groups := frame.source.groups(position, 2):
+            self.choose(frame, start, groups, argument_tests.evaluate_command(name, arguments, self._state))
 
     def _if_flag(self, frame: Frame, start: int, name: str) -> None:
         if groups := frame.source.groups(frame.pos, 3):

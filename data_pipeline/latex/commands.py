@@ -1,4 +1,5 @@
-"""What the paper's own commands mean, and which of them are structural: stand for a heading, an input, the abstract or the appendix."""
+"""What the paper's own commands mean, and which of them are structural: stand for a heading, an input, the abstract or the appendix, or
+show their arguments or not, as a switch of the paper says."""
 
 import re
 
@@ -7,6 +8,7 @@ from papergym.data_pipeline.latex.macros import DEFINERS, Definition, commands_i
 from papergym.data_pipeline.latex.names import ABSTRACTS, APPENDICES, HEADINGS, IMPORTS, INPUTS, names
 
 STRUCTURAL_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{(?:abstract\*?|Abstract|document|appendix|appendices|comment)\}")
+SWITCHES = names("ifthenelse iftoggle ifbool nottoggle notbool")
 STRUCTURAL = frozenset((*HEADINGS, *INPUTS, *IMPORTS, *APPENDICES, "abstract", "InputIfFileExists", "@startsection"))
 # Never taken for a user's own command, whatever a preamble redefines.
 CORE = frozenset((*HEADINGS, *INPUTS, *IMPORTS, *APPENDICES, *DEFINERS)) | names(
@@ -82,4 +84,6 @@ class Commands:
         if STRUCTURAL_ENVIRONMENT.search(body):
             return True
         used = commands_in(body)
+        if not SWITCHES.isdisjoint(used) or any(name.startswith("if") and name[2:] in self.state.flags for name in used):
+            return True
         return not (STRUCTURAL.isdisjoint(used) and self.structural.isdisjoint(used) and self.aliases.keys().isdisjoint(used))

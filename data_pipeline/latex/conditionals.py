@@ -27,9 +27,6 @@ NUMBERS = re.compile(r"\s*(-?\d{1,9}|\\[A-Za-z@]+)\s*([<>=])\s*(-?\d{1,9}|\\[A-Z
 COMMANDS = re.compile(r"\s*\\([A-Za-z@]+)\s*\\([A-Za-z@]+)")
 ONE_COMMAND = re.compile(r"\s*\\([A-Za-z@]+)")
 CHARACTERS = re.compile(r" *([^\\{}#%\s])([^\\{}#%])")
-BOOLEAN = re.compile(r"\s*\\boolean\s*\{\s*([^{}]+?)\s*\}\s*")
-EQUAL = re.compile(r"\s*\\equal\s*\{([^{}]*)\}\s*\{([^{}]*)\}\s*")
-NEGATION = re.compile(r"\s*\\(?:not|NOT)\b")
 NOT_A_USE = {"newif": 1, "let": 2, "string": 1, "noexpand": 1, "futurelet": 2, "csname": 0}
 
 
@@ -93,33 +90,23 @@ def evaluate(name: str, source: Source, position: int, state: State) -> tuple[bo
     if name.startswith("ifCLASSOPTION"):
         return name.removeprefix("ifCLASSOPTION") in state.class_options, position
     if name == "ifnum" and (match := NUMBERS.match(text, position)):
-        return _compare(match, state), match.end()
+        return compare(match, state), match.end()
     if name == "ifx" and (match := COMMANDS.match(text, position)):
         return _same_command(match[1], match[2], state), match.end()
     if name == "ifdefined" and (match := ONE_COMMAND.match(text, position)):
-        known = match[1] in state.macros or None
-        return (known if match[1].startswith(ENGINE_COMMANDS) else bool(known)), match.end()
+        return is_defined(match[1], state), match.end()
     if name == "if" and (match := CHARACTERS.match(text, position)):
         return match[1] == match[2], match.end()
     return None, position
 
 
-def evaluate_test(test: str, state: State) -> bool | None:
-    """The truth of the first argument of \\ifthenelse; None when the source doesn't tell."""
-    if negation := NEGATION.match(test):
-        inner = evaluate_test(test[negation.end() :][:200], state)
-        return None if inner is None else not inner
-    if match := BOOLEAN.fullmatch(test):
-        return state.flags.get(match[1])
-    if match := EQUAL.fullmatch(test):
-        first, second = _value(match[1], state), _value(match[2], state)
-        return None if first is None or second is None else first == second
-    if match := NUMBERS.fullmatch(test):
-        return _compare(match, state)
-    return None
+def is_defined(name: str, state: State) -> bool | None:
+    """Whether the paper defines \\name; None for one that LaTeX or the engine may define."""
+    known = name in state.macros or None
+    return known if name.startswith(ENGINE_COMMANDS) else bool(known)
 
 
-def _value(text: str, state: State) -> str | None:
+def value_of(text: str, state: State) -> str | None:
     """A string in which only commands without parameters occur, expanded up to four times."""
     text = text.strip()
     for _ in range(4):
@@ -133,7 +120,7 @@ def _value(text: str, state: State) -> str | None:
     return None if "\\" in text else text
 
 
-def _compare(match: re.Match[str], state: State) -> bool | None:
+def compare(match: re.Match[str], state: State) -> bool | None:
     left, right = _number(match[1], state), _number(match[3], state)
     if left is None or right is None:
         return None
@@ -141,7 +128,7 @@ def _compare(match: re.Match[str], state: State) -> bool | None:
 
 
 def _number(text: str, state: State) -> int | None:
-    value = _value(text, state)
+    value = value_of(text, state)
     return int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,9}", value) else None
 
 

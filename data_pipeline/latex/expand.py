@@ -1,7 +1,7 @@
 """One document out of many files: inputs spliced in, comments and dead branches out, structural commands of the author's own made plain.
 
-A user command is expanded only when its body holds something structural (a heading, an input, the abstract, the appendix); all others
-stay as they are, and their definitions are returned beside the text.
+A user command is expanded only when its body holds something structural (a heading, an input, the abstract, the appendix, a switch); all
+others stay as they are, and their definitions are returned beside the text.
 """
 
 import posixpath

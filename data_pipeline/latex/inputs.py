@@ -4,7 +4,7 @@ import posixpath
 import re
 from collections.abc import Callable
 
-from papergym.data_pipeline.latex.branches import Branches
+from papergym.data_pipeline.latex.branches import FLAG_MAKERS, FLAG_SETTERS, Branches
 from papergym.data_pipeline.latex.commands import Commands
 from papergym.data_pipeline.latex.decoding import declared_encoding, decode, is_binary
 from papergym.data_pipeline.latex.frames import Frame, Frames
@@ -16,6 +16,7 @@ from papergym.data_pipeline.latex.sources import Sources
 
 BEGIN_DOCUMENT = re.compile(r"\\begin\s*\{\s*document\s*\}")
 BARE_NAME = re.compile(r'"[^"\n]{1,500}"|[^\s\\{}%]{1,500}')
+FOLDER = re.compile(r"\{\s*([^{}\\]{1,200}?)\s*\}")
 FILE_NAME = re.compile(r"\s*\{([^{}\n]{1,300})\}")
 MAX_DEPTH = 60
 
@@ -30,6 +31,7 @@ class Inputs:
         self._styles: set[str] = set()
         self._resolver = Resolver(sources.files, sources.skipped)
         self._declared = declared_encoding(sources.files[main])
+        commands.state.macros["jobname"] = Macro((), posixpath.splitext(posixpath.basename(main))[0])
         self.handlers: dict[str, Callable[[Frame, int, str], None]] = {
             **dict.fromkeys(INPUTS, self.input), **dict.fromkeys(IMPORTS, self._import), **dict.fromkeys(DEFINERS, self._define),
             "usepackage": self._package, "RequirePackage": self._package, "CatchFileDef": self._catch_file,
@@ -56,8 +58,8 @@ class Inputs:
             self._splice(frame, name, target, self._folders(frame), frame.base)
 
     def _import(self, frame: Frame, start: int, name: str) -> None:
-        """\\import{folder}{file}; the file's own inputs then start from its folder."""
-        groups = frame.source.groups(frame.pos, 2)
+        """\\import{folder}{file} and \\import*; the file's own inputs then start from its folder."""
+        groups = frame.source.groups(frame.pos + frame.source.text.startswith("*", frame.pos), 2)
         if not groups or groups[1][1] >= frame.end:
             return
         self._frames.replace(frame, start, groups[1][1] + 1)
@@ -66,7 +68,9 @@ class Inputs:
         self._splice(frame, name, f"{folder.rstrip('/')}/{file}" if folder else file, folders, None)
 
     def _folders(self, frame: Frame) -> list[str]:
-        return [frame.base, posixpath.dirname(frame.file), self._folder, ""]
+        path = self._commands.state.macros.get("input@path")
+        listed = [posixpath.join(self._folder, folder) for folder in FOLDER.findall(path.body)] if path else []
+        return [frame.base, posixpath.dirname(frame.file), self._folder, "", *listed]
 
     def _splice(self, frame: Frame, command: str, target: str, folders: list[str], base: str | None) -> None:
         """Pushes the file that is meant, or warns. `base` is the folder that its own inputs start from; None for the file's own."""
@@ -169,5 +173,7 @@ class Inputs:
             if match[1] in DEFINERS and (definition := read_definition(source, match[1], match.end())):
                 skip_until = definition.end
                 self._commands.learn(definition)
-            elif match[1] == "newif":
-                self._branches.new_flag(source, match.end())
+            elif match[1] in FLAG_MAKERS or match[1] in FLAG_SETTERS:
+                skip_until = self._branches.learn(source, match.end(), match[1])
+            elif match[1].endswith(("true", "false")):
+                self._branches.switch(match[1])

@@ -1,12 +1,12 @@
 """Which of many files is the paper: hints of arXiv first, else a score over name, class, content and place."""
 
-import json
 import math
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from papergym.data_pipeline.latex.decoding import decode, is_binary
+from papergym.data_pipeline.latex.hints import read_hints
 from papergym.data_pipeline.latex.scanner import Dialect, strip_comments
 
 DOCUMENT_CLASS = re.compile(r"\\document(?:class|style)\s*(?:\[[^\[\]]{0,2000}\])?\s*\{\s*([^{}\s]{1,200})\s*\}")
@@ -38,15 +38,15 @@ MAX_LOOK = 400_000
 
 def choose_main(files: Mapping[str, bytes], warnings: list[str]) -> str | None:
     """The path of the paper's main file, or None when no file is LaTeX text."""
-    ignored: set[str] = set()
-    if hinted := _hint(files, ignored):
-        return hinted
-    texts = _candidates(files, ignored, lambda path: _suffix(path) in SUFFIXES)
+    hints = read_hints(files)
+    if hints.toplevel:
+        return hints.toplevel[0]
+    texts = _candidates(files, hints.ignored, lambda path: _suffix(path) in SUFFIXES)
     # A paper may be called paper.txt or have no suffix at all; such files are read only when there is no other candidate.
-    texts = texts or _candidates(files, ignored, lambda path: _suffix(path) in ("", ".txt") and b"\\documentclass" in files[path])
+    texts = texts or _candidates(files, hints.ignored, lambda path: _suffix(path) in ("", ".txt") and b"\\documentclass" in files[path])
     if not texts:
         return None
-    documents = {path: text for path, text in texts.items() if DOCUMENT_CLASS.search(text)}
+    documents = _documents(texts)
     if not documents:
         used = _used_by(texts)
         free = {path: text for path, text in texts.items() if path not in used} or texts
@@ -61,33 +61,20 @@ def choose_main(files: Mapping[str, bytes], warnings: list[str]) -> str | None:
     return ranked[0]
 
 
-def _hint(files: Mapping[str, bytes], ignored: set[str]) -> str | None:
-    """arXiv's 00README: the file it calls top level. Files that it says to ignore are added to `ignored`."""
-    if "00README.json" in files:
-        try:
-            sources = json.loads(files["00README.json"])["sources"]
-            usages = [(str(source["filename"]), str(source.get("usage", ""))) for source in sources]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            usages = []
-        ignored |= {name for name, usage in usages if usage == "ignore"}
-        for name, usage in usages:
-            if usage == "toplevel" and name in files:
-                return name
-    if "00README.XXX" in files:
-        for line in decode(files["00README.XXX"]).split("\n"):
-            name, _, usage = line.strip().partition(" ")
-            if usage.strip() == "ignore":
-                ignored.add(name)
-            elif usage.strip() == "toplevelfile" and name in files:
-                return name
-    return None
+def _documents(texts: Mapping[str, str]) -> dict[str, str]:
+    """The files with a \\documentclass, and those that begin a document whose class is in a file that they input."""
+    classes = {path: text for path, text in texts.items() if DOCUMENT_CLASS.search(text)}
+    inner = {*classes} | _used_by(texts)
+    begun = {path: text for path, text in texts.items() if path not in inner and BEGIN.search(text)}
+    return classes | {path: text for path, text in begun.items() if not classes.keys().isdisjoint(_used_by(texts, {path: text}))}
 
 
-def _candidates(files: Mapping[str, bytes], ignored: set[str], wanted: Callable[[str], bool]) -> dict[str, str]:
+def _candidates(files: Mapping[str, bytes], ignored: Set[str], wanted: Callable[[str], bool]) -> dict[str, str]:
     """The beginnings, without comments, of the files that may be documents."""
     texts = {}
     for path in files:
-        if path not in ignored and not posixpath.basename(path).startswith("00README") and wanted(path):
+        name = posixpath.basename(path)
+        if path not in ignored and not name.startswith(("00README", "._")) and wanted(path):  # ._ is for macOS's notes on a file
             data = files[path]
             if data.strip() and not is_binary(data):
                 texts[path] = strip_comments(decode(data[:MAX_LOOK]), Dialect())[0]
@@ -98,13 +85,13 @@ def _suffix(path: str) -> str:
     return posixpath.splitext(path)[1].lower()
 
 
-def _used_by(texts: Mapping[str, str]) -> set[str]:
-    """Paths that another candidate inputs."""
+def _used_by(texts: Mapping[str, str], users: Mapping[str, str] | None = None) -> set[str]:
+    """Paths of texts that another of them inputs, or one of `users`."""
     used = set()
     by_stem: dict[str, list[str]] = {}
     for path in texts:
         by_stem.setdefault(posixpath.splitext(posixpath.basename(path))[0].casefold(), []).append(path)
-    for user, text in texts.items():
+    for user, text in (users or texts).items():
         for match in INPUT.finditer(text):
             stem = posixpath.splitext(posixpath.basename(match[1]))[0].casefold()
             folder = posixpath.dirname(match[1]).lstrip("./")

@@ -31,25 +31,27 @@ class Resolver:
     def resolve(self, name: str, folders: list[str], macros: Mapping[str, Macro]) -> str | None:
         """The path that `name` means, tried from each folder in turn; None when there is none. Raises Refused."""
         name = name.strip().strip('"').strip()
+        if "\\" in name[1:]:
+            as_on_windows = _inside(name.replace("\\", "/"), folders)  # sections\intro
+            if found := self._find(as_on_windows):
+                return found
+            if OUTSIDE.match(name) or not as_on_windows:
+                raise Refused(OUTSIDE_REASON)
         name, has_unknown_macro = _expand(name, macros)
-        if OUTSIDE.match(name) or "\0" in name:
+        inside = _inside(name.replace("\\", "/"), folders)
+        if OUTSIDE.match(name) or "\0" in name or not inside:
             raise Refused(OUTSIDE_REASON)
-        name = name.replace("\\", "/")
-        candidates = [posixpath.normpath(posixpath.join(folder, name)) for folder in folders]
-        inside = [path for path in candidates if path != ".." and not path.startswith("../")]
-        if not inside:
-            raise Refused(OUTSIDE_REASON)
-        for path in inside:
-            for candidate in (f"{path}.tex", path):
-                if candidate in self._files:
-                    return candidate
-        for path in inside:
-            for candidate in (f"{path}.tex", path):
-                if found := self._folded.get(_fold(candidate)):
-                    return found
+        if found := self._find(inside):
+            return found
         for path in inside:
             self._refuse_skipped(path)
-        return self._by_suffix(posixpath.normpath(name), has_unknown_macro)
+        return self._by_suffix(posixpath.normpath(name.replace("\\", "/")), has_unknown_macro)
+
+    def _find(self, paths: list[str]) -> str | None:
+        """The first of the paths that is there as it is written, else the first that is there in other case."""
+        candidates = [candidate for path in paths for candidate in (f"{path}.tex", path)]
+        exact = next((path for path in candidates if path in self._files), None)
+        return exact or next((self._folded[_fold(path)] for path in candidates if _fold(path) in self._folded), None)
 
     def _refuse_skipped(self, path: str) -> None:
         """Says why a file isn't there although it is, or a folder above it."""
@@ -70,6 +72,12 @@ class Resolver:
             if len(paths) == 1 or (paths and guess):
                 return paths[0]
         return None
+
+
+def _inside(name: str, folders: list[str]) -> list[str]:
+    """The paths that a name means from each folder, without those that lead out of the paper."""
+    paths = [posixpath.normpath(posixpath.join(folder, name)) for folder in folders]
+    return [path for path in paths if path != ".." and not path.startswith("../")]
 
 
 def _expand(name: str, macros: Mapping[str, Macro]) -> tuple[str, bool]:

@@ -55,17 +55,17 @@ class Dialect:
                 self.verbatim |= {option or f"{name}code", f"{option or name + 'code'}*"}
             elif command in ("newmintinline", "newmint"):
                 self.inline.add(option or (f"{name}inline" if command == "newmintinline" else name))
-            elif command == "excludecomment":
+            elif command in ("excludecomment", "excludeversion"):
                 self.dropped.add(name)
-            elif command == "includecomment":
+            elif command in ("includecomment", "includeversion"):
                 self.dropped.discard(name)
             else:
                 self.verbatim.add(name)
 
 
 DEFINERS = names(
-    "MakeShortVerb lstMakeShortInline newminted newmintinline newmint excludecomment includecomment lstnewenvironment"
-    " DefineVerbatimEnvironment newtcblisting NewTCBListing newverbatim"
+    "MakeShortVerb lstMakeShortInline newminted newmintinline newmint excludecomment includecomment excludeversion includeversion"
+    " lstnewenvironment DefineVerbatimEnvironment newtcblisting NewTCBListing newverbatim"
 )
 
 

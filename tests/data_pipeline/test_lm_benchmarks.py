@@ -179,7 +179,10 @@ def test_a_budget_is_never_exceeded_and_the_rest_is_made_later(heldout, elicit, 
     summary, calls = None, 0
     while summary is None or summary.left:
         before, calls = len(scripted_server.requests), calls + 1
-        summary = elicit(heldout(3), recipe=recipe, max_cost=15.0)
+        try:
+            summary = elicit(heldout(3), recipe=recipe, max_cost=15.0)
+        except InputError as error:
+            assert "the budget was spent before" in str(error)
         assert 0 < len(scripted_server.requests) - before <= 15
     assert calls > 1 and list(summary.counts.values()) == [3, 3, 0] and len(scripted_server.requests) == 3 * CALLS
     assert f"out for {3 * CALLS}, " in summary.report
