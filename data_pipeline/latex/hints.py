@@ -24,23 +24,30 @@ class Hints:
 
 
 def read_hints(files: Mapping[str, bytes]) -> Hints:
-    """What the 00README files nearest to the root say, of files that are there; what is no such file, or is damaged, says nothing."""
-    found = [path for path in files if posixpath.splitext(posixpath.basename(path).casefold()) in [("00readme", form) for form in FORMS]]
-    nearest = min((path.count("/") for path in found), default=0)
-    by_case = {path.casefold(): path for path in reversed(list(files))}
+    """What the 00README files say, of files that are there. One counts only in the folder that everything lies in.
+
+    What is no such file, or is damaged, says nothing.
+    """
+    shared = posixpath.commonpath([posixpath.dirname(path) for path in files]) if files else ""
+    found = [path for path in files if posixpath.dirname(path) == shared and _form(path) in FORMS]
+    by_case = {path.casefold(): path for path in sorted(files, reverse=True)} if found else {}
     toplevel: list[str] = []
     ignored: set[str] = set()
-    for path in sorted(found, key=lambda path: FORMS.index(posixpath.splitext(path)[1].casefold())):
-        if path.count("/") > nearest:
-            continue
-        for name, usage in _usages(posixpath.splitext(path)[1].casefold(), decode(files[path])):
-            full = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+    for path in sorted(found, key=lambda path: FORMS.index(_form(path))):
+        for name, usage in _usages(_form(path), decode(files[path])):
+            full = posixpath.normpath(posixpath.join(shared, name))
             full = full if full in files else by_case.get(full.casefold(), "")
             if full and usage == "ignore":
                 ignored.add(full)
             elif full and usage == "toplevel":
                 toplevel.append(full)
     return Hints(tuple(toplevel), frozenset(ignored))
+
+
+def _form(path: str) -> str:
+    """The ending of a 00README, "" of any other file."""
+    stem, ending = posixpath.splitext(posixpath.basename(path).casefold())
+    return ending if stem == "00readme" else ""
 
 
 def _usages(form: str, text: str) -> list[Usage]:

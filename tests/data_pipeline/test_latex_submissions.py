@@ -98,6 +98,7 @@ NO_HINTS = {
     "strings": ("00README.json", '{"sources": ["notes.tex"]}'),
     "damaged": ("00README.toml", "[[sources"),
     "outside": ("00README.XXX", "../notes.tex toplevelfile\n"),
+    "of a folder inside": ("anc/00README.XXX", "../notes.tex toplevelfile\nnotes.tex toplevelfile\n"),
     "a twin": ("._00README.XXX", "notes.tex toplevelfile\n"),
 }
 
