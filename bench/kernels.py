@@ -1,14 +1,19 @@
 """`papergym bench kernels`: the fused operations beside other implementations, checked against fp64 first and timed after.
 
 On a GPU one call takes at most --minutes: N to 32768, V = 151936, the widths of Qwen3 1.7B, 4B and 8B. On a CPU small N by default.
-Legend: N rows, H hidden width, V vocabulary. The head is frozen and shared by student and teacher.
+All run in turn, round by round, so that a ratio of two times means something on a machine that others use too; "over GEMMs" is the median
+of such ratios to the matrix products alone. Legend: N rows, H hidden width, V vocabulary. The head is frozen, and student and teacher
+share it.
 """
 
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +22,35 @@ from rich.console import Console
 from rich.table import Table
 
 from papergym.bench import peers
-from papergym.bench.measure import milliseconds, operations, peak_bytes
+from papergym.bench.measure import interleaved_milliseconds, operations, peak_bytes
 from papergym.errors import InputError
 from papergym.files import write_jsonl
 from papergym.planning import roofline
 
 CHECK_ROWS = 64
 BETA = 0.5
+
+
+@dataclass(frozen=True)
+class Operation:
+    """plain: the formula. flop and seconds: of (rows, width, vocabulary), the latter with the device first."""
+
+    plain: Callable
+    flop: Callable
+    seconds: Callable
+
+
+OPERATIONS = {
+    "divergence": Operation(peers.plain_jsd, roofline.jsd_flop, roofline.jsd_seconds),
+    "logprob": Operation(peers.plain_logprob, roofline.logprob_flop, roofline.logprob_seconds),
+    "logprob_forward": Operation(
+        peers.plain_logprob, partial(roofline.logprob_flop, backward=False), partial(roofline.logprob_seconds, backward=False)
+    ),
+}
 NOISE = 0.05  # of the teacher's hidden states against the student's: self-distillation, where the divergence is small
 BAR = {torch.bfloat16: 5e-3, torch.float32: 1e-4}  # of papergym's gradient; the others are only shown
 HEADINGS = (
-    *("operation", "implementation", "N", "H", "ms", "tokens/s", "TFLOP/s", "FLOP/NHV", "bytes/floor", "peak MiB"),
+    *("operation", "implementation", "N", "H", "ms", "over GEMMs", "tokens/s", "TFLOP/s", "FLOP/NHV", "bytes/floor", "peak MiB"),
     *("value error", "gradient error", "model ms"),
 )
 
@@ -56,7 +79,7 @@ def _measure(
     device: str, rows: list[int], widths: list[int], vocabulary: int, dtype: torch.dtype, only: str, deadline: float
 ) -> Iterator[dict[str, Any]]:
     environment = _environment(device)
-    for operation in ("divergence", "logprob"):
+    for operation in OPERATIONS:
         found, absent = getattr(peers, f"{operation}_implementations")(device)
         found = {name: run for name, run in found.items() if only in name}
         for name, reason in absent.items():
@@ -66,57 +89,64 @@ def _measure(
             exact = _exact(operation, head, device)
             errors = {name: _errors(operation, run, head, device, *exact) for name, run in found.items()}
             for count in rows:
-                inputs = _inputs(operation, count, head, device)
-                for name, run in found.items():
-                    shape = {"rows": count, "width": width, "vocabulary": vocabulary, "dtype": str(dtype).removeprefix("torch.")}
+                shape = {"rows": count, "width": width, "vocabulary": vocabulary, "dtype": str(dtype).removeprefix("torch.")}
+                costs = _costs(operation, found, _inputs(operation, count, head, device), device, environment["device"], deadline)
+                for name in found:
                     record = environment | {"operation": operation, "implementation": name, **shape, **errors[name]}
                     if name in peers.OTHER_VALUE:
                         record.pop("value_error", None)
                     limit = BAR.get(dtype)
                     if name.startswith("papergym") and limit and not errors[name].get("gradient_error", 0.0) <= limit:
                         record["fault"] = f"gradient {errors[name]['gradient_error']:.1e} off, the bar is {limit:.0e}"
-                    if time.monotonic() > deadline:
-                        yield record | {"skipped": "out of time"}
-                        continue
-                    yield record | _costs(operation, name, run, inputs, device, environment["device"], count, width, vocabulary)
+                    yield record | costs[name]
             del head
 
 
-def _costs(
-    operation: str, name: str, run: Callable, inputs: tuple, device: str, chip: str, rows: int, width: int, vocabulary: int
-) -> dict[str, Any]:
-    """Time, memory and what the roofline says of one implementation, forward and backward."""
-
-    def step() -> None:
-        inputs[0].grad = None
-        loss = run(*inputs)
-        if loss is not None:
-            loss.backward()
-
-    try:
-        step()  # compiles, and grows the allocator
-        work = _work(operation, name, step, device, inputs[1].dtype, rows, width, vocabulary)
-        peak = peak_bytes(step, device)
-        median, shortest, longest = milliseconds(step, device)
-    except torch.cuda.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        return {"skipped": "out of memory"}
-    finally:
-        inputs[0].grad = None
-    flop = getattr(roofline, f"{'jsd' if operation == 'divergence' else operation}_flop")(rows, width, vocabulary)
+def _costs(operation: str, found: dict[str, Callable], inputs: tuple, device: str, chip: str, deadline: float) -> dict[str, dict[str, Any]]:
+    """Time, memory and what the roofline says of each implementation; or why it was skipped."""
+    costs: dict[str, dict[str, Any]] = {}
+    steps: dict[str, Callable[[], None]] = {}
+    (rows, width), (vocabulary, _) = inputs[0].shape, inputs[1].shape
+    for name, run in found.items():
+        if time.monotonic() > deadline:
+            costs[name] = {"skipped": "out of time"}
+            continue
+        step = partial(_step, run, inputs)
+        try:
+            step()  # compiles, and grows the allocator
+            costs[name] = _work(operation, name, step, device, inputs[1].dtype, rows, width, vocabulary)
+            costs[name]["peak_bytes"] = peak_bytes(step, device)
+            steps[name] = step
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            costs[name] = {"skipped": "out of memory"}
+    taken = interleaved_milliseconds(steps, device)
+    inputs[0].grad = None
+    flop = OPERATIONS[operation].flop(rows, width, vocabulary)
     known = roofline.find_device(chip)
-    seconds = roofline.jsd_seconds if operation == "divergence" else roofline.logprob_seconds
-    return {
-        "milliseconds": median,
-        "shortest": shortest,
-        "longest": longest,
-        "tokens_per_second": 1e3 * rows / median,
-        "flop": flop,
-        "tflop_per_second": flop / median / 1e9,
-        "peak_bytes": peak,
-        **work,
-        "predicted_milliseconds": 1e3 * seconds(known, rows, width, vocabulary) if known else None,
-    }
+    predicted = 1e3 * OPERATIONS[operation].seconds(known, rows, width, vocabulary) if known else None
+    for name, times in taken.items():
+        median = statistics.median(times)
+        costs[name] |= {
+            "milliseconds": median,
+            "shortest": min(times),
+            "longest": max(times),
+            "rounds": len(times),
+            "tokens_per_second": 1e3 * rows / median,
+            "flop": flop,
+            "tflop_per_second": flop / median / 1e9,
+            "predicted_milliseconds": predicted,
+        }
+        if peers.GEMMS in taken:
+            costs[name]["over_gemms"] = statistics.median(time / least for time, least in zip(times, taken[peers.GEMMS]))
+    return costs
+
+
+def _step(run: Callable, inputs: tuple) -> None:
+    inputs[0].grad = None
+    loss = run(*inputs)
+    if loss is not None:
+        loss.backward()
 
 
 def _work(
@@ -136,7 +166,7 @@ def _exact(operation: str, head: torch.Tensor, device: str) -> tuple[torch.Tenso
     inputs = _inputs(operation, CHECK_ROWS, head, device)
     wide = [value.detach().double() if torch.is_tensor(value) and value.is_floating_point() else value for value in inputs]
     wide[0].requires_grad_()
-    value = (peers.plain_jsd if operation == "divergence" else peers.plain_logprob)(*wide)
+    value = OPERATIONS[operation].plain(*wide)
     value.backward()
     return value.detach(), wide[0].grad
 
@@ -205,7 +235,7 @@ def _commit() -> str | None:
 
 
 def _table(records: list[dict[str, Any]], device: str) -> None:
-    table = Table(*HEADINGS, title=f"forward and backward, β = {BETA}, {records[0]['device']}, commit {records[0]['commit']}")
+    table = Table(*HEADINGS, title=f"β = {BETA}, {records[0]['device']}, commit {records[0]['commit']}")
     for record in records:
         if "absent" in record:
             table.add_row(record["operation"], record["implementation"], "", "", f"absent: {record['absent']}")
@@ -218,6 +248,7 @@ def _table(records: list[dict[str, Any]], device: str) -> None:
         table.add_row(
             *cells,
             f"{record['milliseconds']:.1f}",
+            f"{record['over_gemms']:.2f}" if "over_gemms" in record else "",
             f"{record['tokens_per_second']:.0f}",
             f"{record['tflop_per_second']:.2f}",
             *(f"{record[name]:.1f}" if name in record else "" for name in ("flop_per_nhv", "bytes_over_floor")),
@@ -225,7 +256,7 @@ def _table(records: list[dict[str, Any]], device: str) -> None:
             *(f"{record[name]:.1e}" if name in record else "" for name in ("value_error", "gradient_error")),
             "" if predicted is None else f"{predicted:.1f}",
         )
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+    Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
 def _plot(records: list[dict[str, Any]], path: Path) -> None:
@@ -235,8 +266,8 @@ def _plot(records: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), squeeze=False)
-    for row, operation in zip(axes, ("divergence", "logprob")):
+    figure, axes = pyplot.subplots(len(OPERATIONS), 2, figsize=(10, 10), squeeze=False)
+    for row, operation in zip(axes, OPERATIONS):
         measured = [record for record in records if record["operation"] == operation and "milliseconds" in record]
         measured = [record for record in measured if record["width"] == measured[0]["width"]]
         for axis, field, unit in zip(row, ("milliseconds", "peak_bytes"), (1.0, 2.0**20)):

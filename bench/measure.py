@@ -1,9 +1,8 @@
 """Time, peak memory, arithmetic and memory traffic of one call, on a CPU or a GPU."""
 
 import gc
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,34 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WARM_UP = 1
-LEAST_REPEATS, MOST_REPEATS = 3, 20
-SECONDS = 3.0  # of repeats, once there are enough
+LEAST_ROUNDS, MOST_ROUNDS = 5, 20
+SECONDS = 3.0  # of rounds for each contender, once there are enough
 
 
-def milliseconds(run: Callable[[], Any], device: str) -> tuple[float, float, float]:
-    """Median, shortest and longest of several calls after a warm-up. On a GPU between events, elsewhere by the clock."""
-    for _ in range(WARM_UP):
+def interleaved_milliseconds(runs: Mapping[str, Callable[[], Any]], device: str) -> dict[str, list[float]]:
+    """Times of contenders that have run before, round by round, each once a round: what slows the machine down slows all of them down."""
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    rounds, spent = 0, 0.0
+    while rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and spent < 1e3 * SECONDS * len(runs)):
+        for name, run in runs.items():
+            taken[name].append(_milliseconds(run, device))
+            spent += taken[name][-1]
+        rounds += 1
+    return taken
+
+
+def _milliseconds(run: Callable[[], Any], device: str) -> float:
+    """On a GPU between events, elsewhere by the clock."""
+    if device == "cuda":
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
         run()
-    taken: list[float] = []
-    while len(taken) < LEAST_REPEATS or (len(taken) < MOST_REPEATS and sum(taken) < 1e3 * SECONDS):
-        if device == "cuda":
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            run()
-            end.record()
-            end.synchronize()
-            taken.append(begin.elapsed_time(end))
-        else:
-            started = time.perf_counter()
-            run()
-            taken.append(1e3 * (time.perf_counter() - started))
-    return statistics.median(taken), min(taken), max(taken)
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+    started = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - started)
 
 
 class _Operations(TorchDispatchMode):

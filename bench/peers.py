@@ -17,6 +17,7 @@ from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.kernels.projection import exact_products
 from papergym.planning.roofline import ROW_BYTES
 
+GEMMS = "GEMMs alone"
 CHUNK = 1024  # rows of Liger's chunked losses, its default
 WORKSPACE_BYTES = 512 << 20
 OTHER_VALUE = ("Liger GRPO",)  # same gradient, but another loss: at ratio 1 it is constant
@@ -59,13 +60,35 @@ def gemms_alone(student: torch.Tensor, head: torch.Tensor, teacher: torch.Tensor
             contract(slopes, head, out=gradient[start : start + count])
 
 
+def logprob_gemms_alone(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor) -> None:
+    """The three products of the log-probability and its gradient: the logits, again in backward, and the contraction."""
+    _logprob_gemms(hidden, head, backward=True)
+
+
+def logprob_forward_gemm_alone(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor) -> None:
+    _logprob_gemms(hidden, head, backward=False)
+
+
+def _logprob_gemms(hidden: torch.Tensor, head: torch.Tensor, backward: bool) -> None:
+    step = max(1, WORKSPACE_BYTES // (4 * len(head)))
+    logits = torch.empty(min(step, len(hidden)), len(head), dtype=torch.float32, device=head.device)
+    gradient = torch.empty(hidden.shape, dtype=torch.float32, device=head.device)
+    with torch.no_grad(), exact_products(hidden, head):
+        for part, out in zip(hidden.split(step), gradient.split(step)):
+            project(part, head, out=logits[: len(part)])
+            if backward:
+                project(part, head, out=logits[: len(part)])
+                slopes = logits[: len(part)].view(hidden.dtype)[:, : len(head)] if hidden.is_cuda else logits[: len(part)]
+                contract(slopes, head, out=out)
+
+
 def divergence_implementations(device: str) -> tuple[dict[str, Callable], dict[str, str]]:
     """Implementations by name, and why others are absent."""
     found: dict[str, Callable] = {}
     absent: dict[str, str] = {}
     for backend in ("triton", "torch") if device == "cuda" else ("torch",):
         found[f"papergym ({backend})"] = _ours_jsd(backend)
-    found["GEMMs alone"] = gemms_alone
+    found[GEMMS] = gemms_alone
     found["eager"] = plain_jsd
     found["torch.compile"] = torch.compile(plain_jsd, dynamic=False)
     try:
@@ -106,6 +129,7 @@ def logprob_implementations(device: str) -> tuple[dict[str, Callable], dict[str,
     absent: dict[str, str] = {}
     for backend in ("triton", "torch") if device == "cuda" else ("torch",):
         found[f"papergym ({backend})"] = _ours_logprob(backend)
+    found[GEMMS] = logprob_gemms_alone
     found["eager"] = plain_logprob
     found["torch.compile"] = torch.compile(plain_logprob, dynamic=False)
     try:
@@ -125,17 +149,33 @@ def logprob_implementations(device: str) -> tuple[dict[str, Callable], dict[str,
     return found, absent
 
 
+def logprob_forward_implementations(device: str) -> tuple[dict[str, Callable], dict[str, str]]:
+    """Without gradient, as for old, reference and teacher passes. Nothing to call backward on."""
+
+    def without_gradient(run: Callable) -> Callable:
+        @torch.no_grad()
+        def forward(hidden, head, targets):
+            run(hidden, head, targets)
+
+        return forward
+
+    found, _ = logprob_implementations(device)
+    others = {name: without_gradient(run) for name, run in found.items() if name != GEMMS and not name.startswith("Liger")}
+    return others | {GEMMS: logprob_forward_gemm_alone}, {}
+
+
 def unseen_bytes(operation: str, name: str, device: str) -> float | None:
     """Bytes an entry of the logits that an implementation moves outside PyTorch's operations; None where that is not known.
 
     The compiled row passes on a CPU: logits from memory once, since a row stays in cache, then what takes their place.
     """
-    if name == "torch.compile" or (name.startswith("Liger") and device == "cuda") or (operation, name) == ("logprob", "papergym (triton)"):
+    online = name == "papergym (triton)" and operation != "divergence"
+    if name == "torch.compile" or (name.startswith("Liger") and device == "cuda") or online:
         return None
     if name == "papergym (triton)":
         return ROW_BYTES + 2.0
     if name == "papergym (torch)" and device == "cpu" and cpu.library() is not None:
-        return 16.0 if operation == "divergence" else 12.0
+        return {"divergence": 16.0, "logprob": 12.0, "logprob_forward": 4.0}[operation]
     return 0.0
 
 

@@ -1,20 +1,20 @@
-"""`papergym bench step`: a training step and a round of sampling, beside the Hugging Face model with PEFT on the same weights and batch.
+"""`papergym bench step`: a training step, a round of sampling and a whole GRPO step, beside the Hugging Face model with PEFT, TRL and vLLM.
 
-Both train the same LoRA adapter on the same tokens, checked first: their losses and the gradients of the adapter must agree. Then forward
-(loss included), backward and optimizer are timed step by step, and sampling of groups by itself. Utilisation is the model's arithmetic over
-what a large matrix product of the same dtype reaches on the machine in the same run. Not beside TRL's trainers: they need more packages.
+All have the same random weights, adapter and tokens. Checked: the losses of papergym and of the Hugging Face model, and the gradients of
+the adapter, must agree. Utilisation is the model's arithmetic over what a large matrix product of the same dtype reaches in the same run.
 
 Legend: B sequences, T tokens of each.
 """
 
-import gc
-import statistics
+import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from papergym.bench.measure import peak_bytes
+from papergym.bench import step_peers
 from papergym.bench.provenance import provenance
 from papergym.errors import InputError
 from papergym.files import write_jsonl
-from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.config import ModelConfig
 from papergym.model.decoder import CausalLM
-from papergym.model.generation import SamplingParams, TorchEngine
 from papergym.model.lora import LoraConfig, apply_lora, lora_parameters, save_adapter
-from papergym.model.weights import load_model, save_model
+from papergym.model.weights import save_model
 from papergym.planning.memory import Workload, adapter_parameters
-from papergym.training.packing import pack, predicting_hidden
 
-PHASES = ("forward", "backward", "optimizer")
-WARM_UP = 1
 BAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the loss and, relative, of the adapter's gradient
 
 
@@ -50,7 +45,7 @@ class Shape:
     vocabulary: int = 151936
     sequences: int = 8
     tokens: int = 256
-    groups: int = 1  # sampled, of `samples` each
+    groups: tuple[int, ...] = (1, 8)  # sampled together, of `samples` each
     samples: int = 8
     prompt: int = 64
     sampled: int = 128
@@ -80,42 +75,60 @@ class Shape:
         work = Workload("sft", config, LoraConfig(self.rank), 1, 1, 1, 1, self.tokens, self.tokens)
         return self.sequences * self.tokens * (2 * config.flops_per_token(self.tokens) + 6 * adapter_parameters(work) * self.layers)
 
+    def batch(self) -> Tensor:
+        return torch.randint(0, self.vocabulary, (self.sequences, self.tokens), generator=torch.Generator().manual_seed(1))
 
-@dataclass(frozen=True)
-class Contender:
-    """One implementation. loss() is a forward pass; sample(seed) returns the number of tokens that it drew."""
-
-    name: str
-    parameters: list[torch.nn.Parameter]
-    loss: Callable[[], Tensor]
-    sample: Callable[[int], int]
+    def prompts(self, groups: int) -> Tensor:
+        return torch.randint(0, self.vocabulary, (groups, self.prompt), generator=torch.Generator().manual_seed(2))
 
 
-def report(shape: Shape, device: str, dtype: str, repeats: int, out: Path | None) -> None:
-    """Checks, times and prints a table; writes JSON lines to `out`. Raises InputError when the two compute different things."""
+def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_python: str | None, out: Path | None) -> None:
+    """Checks, times and prints a table of papergym and of the others whose names contain `only`; writes JSON lines to `out`.
+
+    Raises InputError when papergym and the Hugging Face model compute different things.
+
+    vllm_python: the interpreter of an installation that has vLLM and this package.
+    """
     kind = getattr(torch, dtype)
     reached = _product_rate(device, kind)
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    place = provenance("papergym")
+    place = provenance("papergym", "transformers", "peft", "trl")
     records, checks = [], []
     with tempfile.TemporaryDirectory() as folder:
         _write_model(shape, Path(folder))
-        for make in (_ours, _hugging_face):
-            contender = make(shape, device, kind, Path(folder))
-            checks.append(_check_values(contender))
-            figures = _measure(contender, shape, device, repeats)
-            utilisation = shape.flop() / figures["step"]["seconds"] / reached
-            what = {"device": name, "implementation": contender.name, **vars(shape), "dtype": dtype}
-            records.append(place | what | {"utilisation": utilisation, "product_flop_per_second": reached} | figures)
-            del contender
-            gc.collect()
+        for title, measure in _contenders(vllm_python).items():
+            if records and only not in title:
+                continue
+            figures = _in_new_process(measure, shape, device, kind, Path(folder), repeats)
+            if "check" in figures:
+                checks.append(figures.pop("check"))
+            what = {"device": name, "implementation": title, **vars(shape), "dtype": dtype, "product_flop_per_second": reached}
+            utilisation = {"utilisation": shape.flop() / figures["step"]["seconds"] / reached} if "step" in figures else {}
+            records.append(place | what | utilisation | figures)
     _table(records, shape, dtype)
     if out is not None:
         write_jsonl(out, records)
+    if len(checks) < 2:
+        return
     (loss, gradient), (other_loss, other_gradient) = checks
     error = float((gradient - other_gradient).norm() / other_gradient.norm())
     if not (abs(loss - other_loss) <= BAR[kind] * abs(other_loss) and error <= BAR[kind]):
         raise InputError(f"the two disagree: loss {loss:.6g} and {other_loss:.6g}, gradients {error:.1e} apart; the bar is {BAR[kind]:.0e}")
+
+
+def _contenders(vllm_python: str | None) -> dict[str, Callable[..., step_peers.Figures]]:
+    found = {"papergym": step_peers.papergym, "Hugging Face, PEFT": step_peers.hugging_face}
+    if find_spec("trl") is not None:
+        found |= {"TRL SFT": step_peers.trl_sft, "TRL GRPO": step_peers.trl_grpo}
+    if vllm_python is not None:
+        found["vLLM"] = partial(step_peers.vllm, vllm_python)
+    return found
+
+
+def _in_new_process(measure: Callable[..., step_peers.Figures], *arguments: Any) -> step_peers.Figures:
+    """So that what one leaves behind in memory and in thread pools is not the next one's."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
 
 
 def _write_model(shape: Shape, folder: Path) -> None:
@@ -132,111 +145,6 @@ def _write_model(shape: Shape, folder: Path) -> None:
     save_adapter(model, folder / "adapter")
 
 
-def _batch(shape: Shape) -> Tensor:
-    return torch.randint(0, shape.vocabulary, (shape.sequences, shape.tokens), generator=torch.Generator().manual_seed(1))
-
-
-def _prompts(shape: Shape) -> Tensor:
-    return torch.randint(0, shape.vocabulary, (shape.groups, shape.prompt), generator=torch.Generator().manual_seed(2))
-
-
-def _ours(shape: Shape, device: str, dtype: torch.dtype, folder: Path) -> Contender:
-    from papergym.model.lora import load_adapter
-
-    model = load_adapter(load_model(folder / "model", dtype=dtype, device=device), folder / "adapter").train()
-    pairs = [(row[:1], row[1:]) for row in _batch(shape).tolist()]
-    engine, prompts = TorchEngine(model), _prompts(shape).tolist()
-
-    def loss() -> Tensor:
-        packed = pack(pairs, torch.device(device))
-        return -fused_linear_logprob(predicting_hidden(model, packed), model.head_weight, packed.targets).logprob.mean()
-
-    def sample(seed: int) -> int:
-        groups = engine.generate(prompts, SamplingParams(n=shape.samples, max_tokens=shape.sampled, seed=seed))
-        return sum(len(completion.token_ids) for group in groups for completion in group)
-
-    return Contender("papergym", lora_parameters(model), loss, sample)
-
-
-def _hugging_face(shape: Shape, device: str, dtype: torch.dtype, folder: Path) -> Contender:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype, device_map=device)
-    model = PeftModel.from_pretrained(base, str(folder / "adapter"), is_trainable=True).train()
-    ids, prompts = _batch(shape).to(device), _prompts(shape).to(device)
-    parameters = [weight for name, weight in model.named_parameters() if weight.requires_grad]
-    options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": None, "pad_token_id": 0}
-
-    def loss() -> Tensor:
-        return model(input_ids=ids, labels=ids).loss
-
-    def sample(seed: int) -> int:
-        torch.manual_seed(seed)
-        model.eval()
-        with torch.inference_mode():
-            drawn = model.generate(
-                input_ids=prompts,
-                attention_mask=torch.ones_like(prompts),
-                num_return_sequences=shape.samples,
-                max_new_tokens=shape.sampled,
-                min_new_tokens=shape.sampled,
-                **options,
-            )
-        model.train()
-        return drawn[:, shape.prompt :].numel()
-
-    return Contender("Hugging Face, PEFT", parameters, loss, sample)
-
-
-def _check_values(contender: Contender) -> tuple[float, Tensor]:
-    """Loss, and the adapter's whole gradient, both parts of a projection one after the other."""
-    loss = contender.loss()
-    loss.backward()
-    gradient = torch.cat([parameter.grad.flatten().double().cpu() for parameter in contender.parameters])  # type: ignore[union-attr]
-    for parameter in contender.parameters:
-        parameter.grad = None
-    return loss.item(), gradient
-
-
-def _measure(contender: Contender, shape: Shape, device: str, repeats: int) -> dict[str, Any]:
-    optimizer = torch.optim.AdamW(contender.parameters, lr=1e-6)
-    taken: dict[str, list[float]] = {name: [] for name in (*PHASES, "sampling")}
-
-    def timed(name: str, run: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        taken[name].append(time.perf_counter() - start)
-        return result
-
-    def step() -> None:
-        loss = timed("forward", contender.loss)
-        timed("backward", loss.backward)
-        timed("optimizer", optimizer.step)
-        optimizer.zero_grad(set_to_none=True)
-
-    for _ in range(WARM_UP):
-        step()
-    training_peak = peak_bytes(step, device)
-    sampling_peak = peak_bytes(lambda: contender.sample(0), device)
-    for values in taken.values():
-        values.clear()
-    for number in range(repeats):
-        step()
-        drawn = timed("sampling", partial(contender.sample, number))
-    tokens = shape.sequences * shape.tokens
-    steps = [sum(parts) for parts in zip(*(taken[name] for name in PHASES), strict=True)]
-    figures = {name: _spread(taken[name], tokens) for name in PHASES} | {"step": _spread(steps, tokens)}
-    return figures | {"sampling": _spread(taken["sampling"], drawn), "step_peak_bytes": training_peak, "sampling_peak_bytes": sampling_peak}
-
-
-def _spread(seconds: list[float], tokens: int) -> dict[str, float]:
-    median = statistics.median(seconds)
-    return {"seconds": median, "shortest": min(seconds), "longest": max(seconds), "tokens_per_second": tokens / median}
-
-
 def _product_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
     """FLOP/s of a product of two large matrices, the best of a few."""
     a = torch.randn(size, size, dtype=dtype, device=device)
@@ -251,14 +159,22 @@ def _product_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
 
 
 def _table(records: list[dict[str, Any]], shape: Shape, dtype: str) -> None:
+    """Rates, and how many times those of the others papergym reaches; peaks, and the share of the others' that papergym needs."""
     size = shape.model().num_parameters() / 1e6
     title = f"{size:.0f}M parameters, V = {shape.vocabulary}, {dtype}, {shape.sequences} × {shape.tokens} tokens, {records[0]['device']}"
-    table = Table("", *(record["implementation"] for record in records), "ratio", title=title)
-    for name in (*PHASES, "step", "sampling"):
-        rates = [record[name]["tokens_per_second"] for record in records]
-        table.add_row(f"{name}, tokens/s", *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.2f}")
-    for name in ("step", "sampling"):
-        peaks = [record[f"{name}_peak_bytes"] / 2**20 for record in records]
-        table.add_row(f"{name}, peak MiB", *(f"{peak:.0f}" for peak in peaks), f"{peaks[0] / max(peaks[1], 1):.2f}")
-    table.add_row("utilisation", *(f"{100 * record['utilisation']:.0f} %" for record in records))
+    table = Table("", *(record["implementation"] for record in records), title=title)
+    ours = records[0]
+    for name in (field for field, value in ours.items() if isinstance(value, dict) and "tokens_per_second" in value):
+        rates = [record[name]["tokens_per_second"] if name in record else None for record in records]
+        table.add_row(f"{name}, tokens/s", *(_beside(rates[0], rate, ".0f") for rate in rates))
+    for name in (field for field in ours if field.endswith("_peak_bytes")):
+        peaks = [record[name] / 2**20 if name in record else None for record in records]
+        table.add_row(f"{name.removesuffix('_peak_bytes')}, peak MiB", *(_beside(peaks[0], peak, ".0f") for peak in peaks))
+    table.add_row("utilisation", *(f"{100 * record['utilisation']:.0f} %" if "utilisation" in record else "" for record in records))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _beside(ours: float, value: float | None, form: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:{form}}" if value is ours or not value else f"{value:{form}} ({ours / value:.2f})"

@@ -364,15 +364,17 @@ def bench_kernels(
 @click.option("--vocabulary", default=151936, show_default=True, type=click.IntRange(2))
 @click.option("--sequences", default=8, show_default=True, type=click.IntRange(1), help="of a training step")
 @click.option("--tokens", default=256, show_default=True, type=click.IntRange(2), help="of each")
-@click.option("--groups", default=1, show_default=True, type=click.IntRange(1), help="of 8 samples, drawn together")
+@click.option("--groups", multiple=True, type=click.IntRange(1), default=(1, 8), show_default=True, help="of 8 samples, drawn together")
 @click.option("--sampled", default=128, show_default=True, type=click.IntRange(1), help="tokens of each sample")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--only", default="", help="beside papergym, implementations whose name contains this")
+@click.option("--vllm-python", default=None, help="the interpreter of an installation that has vLLM and papergym: samples beside it")
 @click.option("--out", type=PATH, default=None, help="JSON lines")
-def bench_step(device: str, dtype: str, repeats: int, out: Path | None, **shape: int) -> None:
-    """Time forward, backward, optimizer and sampling beside the Hugging Face model with PEFT, on the same weights and batch."""
+def bench_step(device: str, dtype: str, repeats: int, only: str, vllm_python: str | None, out: Path | None, **shape: Any) -> None:
+    """Time a training step, sampling and a GRPO step beside Hugging Face with PEFT, TRL and vLLM, on the same weights and tokens."""
     from papergym.bench.step import Shape, report
 
-    report(Shape(**shape), device, dtype, repeats, out)
+    report(Shape(**shape), device, dtype, repeats, only, vllm_python, out)
 
 
 @bench.command("compile")

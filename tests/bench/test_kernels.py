@@ -25,13 +25,17 @@ def test_figures_of_a_small_run(tmp_path, capsys):
     assert "papergym (torch)" in capsys.readouterr().out and (tmp_path / "kernels.png").stat().st_size > 10_000
     measured = [record for record in records if "milliseconds" in record]
     assert [(record["operation"], record["rows"]) for record in measured] == [
-        (name, n) for name in ("divergence", "logprob") for n in (8, 16)
+        (name, n) for name in ("divergence", "logprob", "logprob_forward") for n in (8, 16)
     ]
     for record in measured:
         assert record["shortest"] <= record["milliseconds"] <= record["longest"]
         assert record["tokens_per_second"] == pytest.approx(1e3 * record["rows"] / record["milliseconds"])
-        assert record["flop"] == 6 * record["rows"] * 16 * 101 and record["flop_per_nhv"] == 6 and record["bytes_over_floor"] > 1
-        assert 0 < record["gradient_error"] < 1e-4 and 0 <= record["value_error"] < 1e-5
+        products = 2 if record["operation"] == "logprob_forward" else 6
+        assert (
+            record["flop"] == products * record["rows"] * 16 * 101 and record["flop_per_nhv"] == products and record["bytes_over_floor"] > 0
+        )
+        if products == 6:
+            assert 0 < record["gradient_error"] < 1e-4 and 0 <= record["value_error"] < 1e-5
         assert record["versions"]["torch"] == torch.__version__ and record["device"].startswith("CPU")
     assert all(record["absent"] for record in records if "milliseconds" not in record)
 
@@ -41,9 +45,23 @@ def test_a_wrong_gradient_is_refused_after_it_is_written(tmp_path, monkeypatch):
         return -peers.plain_jsd(student, head, teacher, beta)
 
     monkeypatch.setattr(peers, "divergence_implementations", lambda device: ({"papergym (flipped)": flipped}, {}))
-    monkeypatch.setattr(peers, "logprob_implementations", lambda device: ({}, {"nothing": "left out"}))
+    for operation in ("logprob", "logprob_forward"):
+        monkeypatch.setattr(peers, f"{operation}_implementations", lambda device: ({}, {"nothing": "left out"}))
     with pytest.raises(InputError, match=r"papergym \(flipped\) at H=16: gradient 2\.0e\+00"):
         run(tmp_path)
+
+
+def test_times_are_beside_those_of_the_products_in_the_same_round(tmp_path, monkeypatch):
+    """Rounds of made-up times, in which everything takes twice as long each time: the ratio stays."""
+    monkeypatch.setattr(
+        kernels,
+        "interleaved_milliseconds",
+        lambda steps, device: {name: [(3.0 if name.startswith("papergym") else 2.0) * 2**i for i in range(5)] for name in steps},
+    )
+    measured = [record for record in run(tmp_path, only="") if "milliseconds" in record]
+    ours = [record for record in measured if record["implementation"] == "papergym (torch)"]
+    assert len(ours) == 6 and all(record["over_gemms"] == 1.5 and record["milliseconds"] == 12.0 for record in ours)
+    assert {record["over_gemms"] for record in measured if record["implementation"] == peers.GEMMS} == {1.0}
 
 
 def test_other_implementations_compute_the_same():

@@ -1,28 +1,31 @@
 """The bench of a whole step, in small: both contenders compute the same, and a difference is told."""
 
-import dataclasses
 import json
 
 import pytest
 
-from papergym.bench import step
+from papergym.bench import step, step_peers
 from papergym.errors import InputError
 
-SHAPE = step.Shape(hidden=128, layers=2, vocabulary=1000, sequences=2, tokens=16, samples=2, prompt=4, sampled=4, rank=4)
+SHAPE = step.Shape(hidden=128, layers=2, vocabulary=1000, sequences=2, tokens=16, groups=(1, 2), samples=2, prompt=4, sampled=4, rank=4)
 
 
 @pytest.mark.slow
 def test_figures_of_a_small_run(tmp_path, capsys):
-    step.report(SHAPE, "cpu", "float32", 2, tmp_path / "step.jsonl")
-    ours, theirs = (json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines())
-    assert (ours["implementation"], theirs["implementation"]) == ("papergym", "Hugging Face, PEFT")
-    for record in (ours, theirs):
+    step.report(SHAPE, "cpu", "float32", 2, "", None, tmp_path / "step.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    ours, theirs, sft, grpo = records
+    assert [record["implementation"] for record in records] == ["papergym", "Hugging Face, PEFT", "TRL SFT", "TRL GRPO"]
+    for record in (ours, theirs, sft):
         assert record["step"]["tokens_per_second"] == pytest.approx(2 * 16 / record["step"]["seconds"])
-        assert record["sampling"]["tokens_per_second"] == pytest.approx(2 * 4 / record["sampling"]["seconds"])
         assert record["utilisation"] == pytest.approx(SHAPE.flop() / record["step"]["seconds"] / record["product_flop_per_second"])
-        assert record["step"]["seconds"] >= max(record[name]["shortest"] for name in step.PHASES)
+    for record in (ours, theirs):
+        assert record["sampling 4"]["tokens_per_second"] == pytest.approx(2 * 2 * 4 / record["sampling 4"]["seconds"])
+        assert record["step"]["seconds"] >= max(record[name]["shortest"] for name in ("forward", "backward", "optimizer"))
+    for record in (ours, grpo):
+        assert record["GRPO"]["tokens_per_second"] == pytest.approx(2 * 4 / record["GRPO"]["seconds"])
     printed = capsys.readouterr().out
-    assert "sampling, tokens/s" in printed and "utilisation" in printed
+    assert "sampling 2, tokens/s" in printed and "utilisation" in printed
 
 
 def test_arithmetic_of_a_step_by_hand():
@@ -35,10 +38,11 @@ def test_arithmetic_of_a_step_by_hand():
 @pytest.mark.slow
 def test_a_contender_that_computes_something_else_is_refused(monkeypatch):
     def scaled(*arguments):
-        contender = ours(*arguments)
-        return dataclasses.replace(contender, loss=lambda: 1.01 * contender.loss())
+        figures = step_peers.papergym(*arguments)
+        loss, gradient = figures["check"]
+        return figures | {"check": (1.01 * loss, 1.01 * gradient)}
 
-    ours = step._ours
-    monkeypatch.setattr(step, "_ours", scaled)
+    monkeypatch.setattr(step, "_contenders", lambda _: {"papergym": scaled, "Hugging Face, PEFT": step_peers.hugging_face})
+    monkeypatch.setattr(step, "_in_new_process", lambda measure, *arguments: measure(*arguments))
     with pytest.raises(InputError, match=r"the two disagree: loss .*, gradients 1\.0e-02 apart"):
-        step.report(SHAPE, "cpu", "float32", 1, None)
+        step.report(SHAPE, "cpu", "float32", 1, "Hugging", None, None)

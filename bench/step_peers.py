@@ -1,0 +1,301 @@
+"""What `papergym bench step` compares: this package, the Hugging Face model with PEFT in a plain loop, TRL's trainers, and vLLM.
+
+Each takes the same weights, adapter and tokens, and returns its figures: one entry a phase, {"seconds", "shortest", "longest",
+"tokens_per_second"}, and the most memory in use above what was in use before. Each runs in a process of its own.
+
+- forward, backward, optimizer and step: supervised fine-tuning of the adapter on B sequences. `optimizer` clips the gradient first.
+- sampling N: groups of n samples, N completions in all.
+- GRPO: one group sampled, rewarded, and an update from it. The reward is the mean token id over V, which costs nothing.
+"""
+
+import gc
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from papergym.bench.measure import peak_bytes
+from papergym.kernels.linear_logprob import fused_linear_logprob
+from papergym.model.generation import SamplingParams, TorchEngine
+from papergym.model.lora import load_adapter, lora_parameters
+from papergym.model.weights import load_model
+from papergym.rl.advantages import group_advantages
+from papergym.rl.losses import policy_terms
+from papergym.training.packing import pack, pad_rows, predicting_hidden
+
+if TYPE_CHECKING:
+    from papergym.bench.step import Shape
+
+Figures = dict[str, Any]
+PHASES = ("forward", "backward", "optimizer")
+MAX_GRADIENT_NORM = 1.0
+WARM_UP = 1
+
+
+def papergym(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    model = load_adapter(load_model(folder / "model", dtype=dtype, device=device), folder / "adapter").train()
+    parameters = lora_parameters(model)
+    pairs = [(row[:1], row[1:]) for row in shape.batch().tolist()]
+    engine = TorchEngine(model)
+
+    def logprobs(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Tensor, tuple[int, ...]]:
+        packed = pack(pairs, torch.device(device))
+        out = fused_linear_logprob(predicting_hidden(model, packed), model.head_weight, packed.targets)
+        return out.logprob, packed.lengths
+
+    def sample(prompts: list[list[int]], seed: int) -> list[list[list[int]]]:
+        groups = engine.generate(prompts, SamplingParams(n=shape.samples, max_tokens=shape.sampled, seed=seed))
+        return [[completion.token_ids for completion in group] for group in groups]
+
+    def grpo_step(seed: int) -> None:
+        (prompt,) = shape.prompts(1).tolist()
+        (completions,) = sample([prompt], seed)
+        rewards = torch.tensor([statistics.mean(completion) / shape.vocabulary for completion in completions])
+        current, mask = pad_rows(*logprobs([(prompt, completion) for completion in completions]))
+        terms, _ = policy_terms("token_mean", current, current.detach(), group_advantages(rewards, shape.samples), mask, kl_weight=0.0)
+        (terms.sum() / mask.sum()).backward()
+        _update(optimizer, parameters)
+
+    optimizer = torch.optim.AdamW(parameters, lr=1e-6)
+    figures = _training(lambda: -logprobs(pairs)[0].mean(), optimizer, parameters, shape, device, repeats)
+    figures |= _sampling(lambda prompts, seed: sample(prompts.tolist(), seed), shape, device, repeats)
+    taken = _timed(grpo_step, device, repeats)
+    figures["GRPO"] = spread(taken, shape.samples * shape.sampled)
+    return figures | {"GRPO_peak_bytes": peak_bytes(partial(grpo_step, 0), device)}
+
+
+def hugging_face(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    model, parameters = _peft(device, dtype, folder)
+    ids = shape.batch().to(device)
+    options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": None, "pad_token_id": 0}
+
+    def sample(prompts: Tensor, seed: int) -> None:
+        torch.manual_seed(seed)
+        model.eval()
+        with torch.inference_mode():
+            model.generate(
+                input_ids=prompts.to(device),
+                attention_mask=torch.ones_like(prompts, device=device),
+                num_return_sequences=shape.samples,
+                max_new_tokens=shape.sampled,
+                min_new_tokens=shape.sampled,
+                **options,
+            )
+        model.train()
+
+    optimizer = torch.optim.AdamW(parameters, lr=1e-6)
+    figures = _training(lambda: model(input_ids=ids, labels=ids).loss, optimizer, parameters, shape, device, repeats)
+    return figures | _sampling(sample, shape, device, repeats)
+
+
+def trl_sft(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    """TRL's SFTTrainer on the same batch, a step after the other, its logging and checkpoints off."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    rows = shape.batch().tolist()
+    config = SFTConfig(max_length=None, packing=False, per_device_train_batch_size=shape.sequences, **_trl_options(device, folder))
+    model, _ = _peft(device, dtype, folder)
+    data = Dataset.from_dict({"input_ids": rows * (repeats + WARM_UP)})
+    taken, peak = _train_with_trl(
+        lambda callbacks: SFTTrainer(model, args=config, train_dataset=data, processing_class=_word_tokenizer(shape), callbacks=callbacks),
+        repeats,
+        device,
+    )
+    return {"step": spread(taken, shape.sequences * shape.tokens), "step_peak_bytes": peak}
+
+
+def trl_grpo(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    """TRL's GRPOTrainer with one prompt a step and generation by transformers."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    (prompt,) = shape.prompts(1).tolist()
+
+    def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [statistics.mean(ids) / shape.vocabulary for ids in completion_ids]
+
+    config = GRPOConfig(
+        per_device_train_batch_size=shape.samples,
+        num_generations=shape.samples,
+        max_completion_length=shape.sampled,
+        generation_kwargs={"min_new_tokens": shape.sampled, "eos_token_id": None},
+        beta=0.0,
+        temperature=1.0,
+        **_trl_options(device, folder),
+    )
+    model, _ = _peft(device, dtype, folder)
+    data = Dataset.from_dict({"prompt": [" ".join(f"t{token}" for token in prompt)] * (repeats + WARM_UP)})
+    taken, peak = _train_with_trl(
+        lambda callbacks: GRPOTrainer(
+            model, reward, args=config, train_dataset=data, processing_class=_word_tokenizer(shape), callbacks=callbacks
+        ),
+        repeats,
+        device,
+    )
+    return {"GRPO": spread(taken, shape.samples * shape.sampled), "GRPO_peak_bytes": peak}
+
+
+def vllm(python: str, shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    """vLLM in another installation's process, which samples from the model without the adapter."""
+    asked = {
+        "path": str(folder / "model"),
+        "dtype": str(dtype).removeprefix("torch."),
+        "prompts": [shape.prompts(groups).tolist() for groups in shape.groups],
+        "samples": shape.samples,
+        "tokens": shape.sampled,
+        "repeats": repeats,
+    }
+    done = subprocess.run([python, "-m", "papergym.bench.vllm_sampling"], input=json.dumps(asked), stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{python} -m papergym.bench.vllm_sampling ended with {done.returncode}; what it wrote stands above")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    counts = [groups * shape.samples for groups in shape.groups]
+    figures = {f"sampling {count}": spread(taken, count * shape.sampled) for count, taken in zip(counts, answer["seconds"], strict=True)}
+    return figures | {"vllm": answer["version"]}
+
+
+def spread(seconds: Sequence[float], tokens: int) -> dict[str, float]:
+    median = statistics.median(seconds)
+    return {"seconds": median, "shortest": min(seconds), "longest": max(seconds), "tokens_per_second": tokens / median}
+
+
+def _peft(device: str, dtype: torch.dtype, folder: Path) -> tuple[Any, list[torch.nn.Parameter]]:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype, device_map=device)
+    model = PeftModel.from_pretrained(base, str(folder / "adapter"), is_trainable=True).train()
+    return model, [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _update(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, MAX_GRADIENT_NORM)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def _training(
+    loss_of: Callable[[], Tensor],
+    optimizer: torch.optim.Optimizer,
+    parameters: list[torch.nn.Parameter],
+    shape: "Shape",
+    device: str,
+    repeats: int,
+) -> Figures:
+    """Figures of a step and its phases, and `check`: the first loss and the adapter's whole gradient."""
+    loss = loss_of()
+    loss.backward()
+    gradient = torch.cat([parameter.grad.flatten().double().cpu() for parameter in parameters])  # type: ignore[union-attr]
+    check = loss.item(), gradient
+    optimizer.zero_grad(set_to_none=True)
+    del loss
+    taken: dict[str, list[float]] = {name: [] for name in PHASES}
+
+    def timed(name: str, run: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = run()
+        _wait(device)
+        taken[name].append(time.perf_counter() - start)
+        return result
+
+    def step() -> None:
+        loss = timed("forward", loss_of)
+        timed("backward", loss.backward)
+        timed("optimizer", lambda: _update(optimizer, parameters))
+
+    for _ in range(WARM_UP):
+        step()
+    peak = peak_bytes(step, device)
+    for values in taken.values():
+        values.clear()
+    for _ in range(repeats):
+        step()
+    tokens = shape.sequences * shape.tokens
+    steps = [sum(parts) for parts in zip(*taken.values(), strict=True)]
+    figures: Figures = {name: spread(values, tokens) for name, values in taken.items()}
+    return figures | {"step": spread(steps, tokens), "step_peak_bytes": peak, "check": check}
+
+
+def _sampling(sample: Callable[[Tensor, int], Any], shape: "Shape", device: str, repeats: int) -> Figures:
+    figures: Figures = {}
+    for groups in shape.groups:
+        count = groups * shape.samples
+        draw = partial(sample, shape.prompts(groups))
+        figures[f"sampling {count}"] = spread(_timed(draw, device, repeats), count * shape.sampled)
+        figures[f"sampling {count}_peak_bytes"] = peak_bytes(partial(draw, 0), device)
+    return figures
+
+
+def _timed(run: Callable[[int], Any], device: str, repeats: int) -> list[float]:
+    """Seconds of each call after a warm-up; the argument is a seed."""
+    taken = []
+    for seed in range(WARM_UP + repeats):
+        gc.collect()
+        start = time.perf_counter()
+        run(seed)
+        _wait(device)
+        taken.append(time.perf_counter() - start)
+    return taken[WARM_UP:]
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _trl_options(device: str, folder: Path) -> dict[str, Any]:
+    """Of both trainers: the model as it was loaded, and nothing beside the steps."""
+    return {
+        "output_dir": str(folder / "trl"),
+        "num_train_epochs": 1,
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": MAX_GRADIENT_NORM,
+        "optim": "adamw_torch",
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "use_cpu": device == "cpu",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
+def _train_with_trl(trainer_with: Callable[[list[Any]], Any], repeats: int, device: str) -> tuple[list[float], int]:
+    """Seconds of each step after a warm-up, and the peak above what was in use when training began."""
+    from transformers import TrainerCallback
+
+    marks: list[float] = []
+
+    class Clock(TrainerCallback):
+        """From the end of a step to the end of the next: what the trainer does between steps is part of one."""
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            _wait(device)
+            marks.append(time.perf_counter())
+
+    trainer = trainer_with([Clock()])
+    peak = peak_bytes(trainer.train, device)
+    if len(marks) != repeats + WARM_UP:
+        raise RuntimeError(f"the trainer took {len(marks)} steps instead of {repeats + WARM_UP}")
+    return [end - start for start, end in pairwise(marks)], peak
+
+
+def _word_tokenizer(shape: "Shape") -> Any:
+    """Token i is the word t<i>: TRL's trainers want text and a tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"t{token}": token for token in range(shape.vocabulary)}, unk_token="t0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="t0", eos_token="t1")
