@@ -74,7 +74,11 @@ def project(hidden: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> None
 
 def contract(weights: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> None:
     """out [R, H] = weights [R, V] · head; weights and out share one dtype, the head may be narrower."""
-    out.zero_()
+    add_contraction(weights, head, out.zero_())
+
+
+def add_contraction(weights: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> None:
+    """out [R, H] += weights [R, V] · head; weights and out share one dtype, the head may be narrower."""
     for columns, tile in head_tiles(head, out.dtype):
         out.addmm_(weights[:, columns], tile)
 

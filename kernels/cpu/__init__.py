@@ -36,8 +36,8 @@ def library() -> ctypes.CDLL | None:
     loaded = ctypes.CDLL(str(built))
     pointer, integer, real, flag, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_bool, ctypes.c_int
     loaded.papergym_jsd.argtypes = [pointer, pointer, integer, integer, real, real, real, flag, count, *[pointer] * 5]
-    loaded.papergym_logprob.argtypes = [pointer, integer, integer, real, pointer, count, pointer, pointer]
-    loaded.papergym_logprob_gradient.argtypes = [pointer, integer, integer, real, pointer, count, pointer, pointer]
+    loaded.papergym_logprob.argtypes = [pointer, integer, integer, real, count, *[pointer] * 3]
+    loaded.papergym_logprob_gradient.argtypes = [pointer, integer, integer, real, count, *[pointer] * 5]
     for function in (loaded.papergym_jsd, loaded.papergym_logprob, loaded.papergym_logprob_gradient):
         function.restype = None
     return loaded

@@ -64,18 +64,6 @@ float row_max(const float* logits, int64_t vocabulary) {
     return largest;
 }
 
-Softmax softmax(const float* logits, int64_t vocabulary, float inverse_temperature) {
-    Softmax row{logits, row_max(logits, vocabulary), inverse_temperature};
-    Sum total, moment;
-    sweep(vocabulary, [&](int64_t i, int64_t left) {
-        Floats x = row.scaled(load(logits + i, left, -INF)), e = exp(x);
-        total.lanes += e;
-        moment.lanes += e * x;
-    }, total, moment);
-    row.finish(total.total, moment.total);
-    return row;
-}
-
 struct Jsd {
     int64_t vocabulary;
     double beta;
@@ -222,26 +210,40 @@ extern "C" void papergym_jsd(float* student, float* teacher, int64_t rows, int64
     });
 }
 
-extern "C" void papergym_logprob(const float* logits, int64_t rows, int64_t vocabulary, double temperature, const int64_t* targets,
-                                 int threads, float* logprob, float* entropy) {
+// Adds columns to the statistics of rows that began as largest = -inf, total = moment = 0: with x = (logit - largest) / temperature over the
+// columns so far, total is the sum of exp(x) and moment that of x exp(x).
+extern "C" void papergym_logprob(const float* logits, int64_t rows, int64_t columns, double temperature, int threads, float* largest,
+                                 double* total, double* moment) {
     parallel_rows(rows, threads, [&](int64_t i) {
-        const Softmax row = softmax(logits + i * vocabulary, vocabulary, float(1 / temperature));
-        logprob[i] = (row.logits[targets[i]] - row.largest) * row.inverse_temperature - row.log_total;
-        entropy[i] = row.entropy;
+        const float* values = logits + i * columns;
+        const float before = largest[i];
+        const Softmax row{values, std::max(before, row_max(values, columns)), float(1 / temperature)};
+        if (row.largest == -INF) return;
+        Sum sum, weighted;
+        sweep(columns, [&](int64_t j, int64_t left) {
+            Floats x = row.scaled(load(values + j, left, -INF)), e = exp(x);
+            sum.lanes += e;
+            weighted.lanes += e * x;
+        }, sum, weighted);
+        if (before > -INF) {
+            const double shift = (double(before) - row.largest) / temperature, decay = std::exp(shift);
+            sum.total += decay * total[i];
+            weighted.total += decay * (moment[i] + shift * total[i]);
+        }
+        largest[i] = row.largest, total[i] = sum.total, moment[i] = weighted.total;
     });
 }
 
-// Overwrites the logits by the gradient of sum(a logprob + b entropy) with respect to logits / temperature.
-extern "C" void papergym_logprob_gradient(float* logits, int64_t rows, int64_t vocabulary, double temperature, const int64_t* targets,
-                                          int threads, const float* a, const float* b) {
+// Overwrites logits by -q (a + b (log q + entropy)): the gradient of a logprob + b entropy with respect to logits / temperature, but for the target.
+extern "C" void papergym_logprob_gradient(float* logits, int64_t rows, int64_t columns, double temperature, int threads,
+                                          const float* largest, const double* total, const float* entropy, const float* a, const float* b) {
     parallel_rows(rows, threads, [&](int64_t i) {
-        float* values = logits + i * vocabulary;
-        const Softmax row = softmax(values, vocabulary, float(1 / temperature));
-        const float constant = row.entropy - row.log_total;
-        sweep(vocabulary, [&](int64_t j, int64_t left) {
+        float* values = logits + i * columns;
+        const Softmax row{values, largest[i], float(1 / temperature), float(1 / total[i])};
+        const float constant = entropy[i] - std::log(total[i]);
+        sweep(columns, [&](int64_t j, int64_t left) {
             const Floats x = row.scaled(load(values + j, left, -INF));
             store(values + j, left, exp(x) * row.inverse_total * ((x + constant) * -b[i] - a[i]));
         });
-        values[targets[i]] += a[i];
     });
 }
