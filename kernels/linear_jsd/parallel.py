@@ -53,11 +53,14 @@ def vocab_parallel_linear_jsd(
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Of the whole vocabulary, [2, n] for student and teacher: largest scaled logit and log Σ e^(logit − largest); mean: G [n], fp64."""
+    """Of the whole vocabulary, [2, n] for student and teacher: largest scaled logit and log Σ e^(logit − largest).
+
+    offsets [2, n], fp64: what times q is added to the derivative of the entries that the clip kept, and of those that it cut.
+    """
 
     largest: Tensor
     log_total: Tensor
-    mean: Tensor
+    offsets: Tensor
 
 
 class _VocabParallelJsd(torch.autograd.Function):
@@ -70,23 +73,21 @@ class _VocabParallelJsd(torch.autograd.Function):
         height = torch.tensor(len(student_shard), device=device)
         dist.all_reduce(height, dist.ReduceOp.MAX, group)  # ranks must agree about the chunks
         chunks = _chunks_of(count, int(height), dtype, options, device)
-        statistics = _Statistics(
-            *(torch.empty(2, count, dtype=dtype, device=device) for _ in range(2)), torch.empty(count, dtype=torch.float64, device=device)
-        )
+        statistics = _Statistics(*(torch.empty(2, count, dtype=kind, device=device) for kind in (dtype, dtype, torch.float64)))
         sums = torch.empty(6, count, dtype=torch.float64, device=device)
         gradient = torch.empty(count, student_hidden.shape[1], dtype=dtype, device=device) if need_hidden else None
         with exact_products(*operands):
             for chunk in chunks:
                 logits = _project(picked, (student_shard, teacher_shard), chunk, dtype, options.temperature)
                 _reduce_softmax(logits, chunk, statistics, sums, group)
-                offset = _reduce_entries(logits, chunk, statistics, sums, options, group)
+                _reduce_entries(logits, chunk, statistics, sums, options, group)
                 if gradient is not None:
-                    contract(_logit_gradient_(logits, offset), student_shard, out=gradient[chunk])
+                    contract(_logit_gradient_(logits, statistics.offsets[:, chunk]), student_shard, out=gradient[chunk])
         if gradient is not None and count > 0:
             dist.all_reduce(gradient, dist.ReduceOp.SUM, group)
             gradient.div_(options.temperature)
         ctx.options, ctx.chunks = options, chunks
-        ctx.save_for_backward(*operands, rows, gradient, statistics.largest, statistics.log_total, statistics.mean)
+        ctx.save_for_backward(*operands, rows, gradient, statistics.largest, statistics.log_total, statistics.offsets)
         value, _, entropy, teacher_entropy, agree, clipped = sums
         outputs = (value.to(dtype), entropy.to(dtype), teacher_entropy.to(dtype), agree > 0, clipped.long())
         if rows is not None:
@@ -97,7 +98,7 @@ class _VocabParallelJsd(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream, *_):
-        *operands, rows, gradient, largest, log_total, mean = ctx.saved_tensors
+        *operands, rows, gradient, largest, log_total, offsets = ctx.saved_tensors
         student_hidden, student_shard, teacher_hidden, teacher_shard = operands
         hidden_gradient = shard_gradient = None
         if upstream is not None and rows is not None:
@@ -110,13 +111,13 @@ class _VocabParallelJsd(torch.autograd.Function):
             picked = [hidden if rows is None else hidden[rows] for hidden in (student_hidden, teacher_hidden)]
             weights = upstream / options.temperature
             shard_gradient = torch.zeros(student_shard.shape, dtype=dtype, device=student_shard.device)
-            statistics = _Statistics(largest, log_total, mean)
+            statistics = _Statistics(largest, log_total, offsets)
             with exact_products(*operands):
                 for chunk in ctx.chunks:
                     logits = _project(picked, (student_shard, teacher_shard), chunk, dtype, options.temperature)
                     _normalise_(logits, chunk, statistics)
-                    shift = _entries(logits, options)[1]
-                    rows_gradient = _logit_gradient_(logits, shift - mean[chunk]).mul_(weights[chunk, None])
+                    _entries(logits, options)
+                    rows_gradient = _logit_gradient_(logits, offsets[:, chunk]).mul_(weights[chunk, None])
                     shard_gradient.addmm_(rows_gradient.T, picked[0][chunk].to(dtype))
             shard_gradient = shard_gradient.to(student_shard.dtype)
         return hidden_gradient, shard_gradient, None, None, None, None, None, None
@@ -161,46 +162,54 @@ def _normalise_(logits: Tensor, chunk: slice, statistics: _Statistics) -> None:
 
 
 def _entries(logits: Tensor, options: JsdOptions) -> tuple[Tensor, Tensor]:
-    """Overwrites log-probabilities [2, R, v] by derivative and student probability; returns the sums [6, R] and the shift [R], fp64.
+    """Overwrites log-probabilities [2, R, v] by derivative and student probability; returns the sums [7, R] and constant [R], fp64.
 
-    Sums: value, derivative, both entropies, agreement (0 here), entries clipped. The shift is the part of g/q that the first lacks.
+    A cut entry's probability has the sign −. The constant is the part of g/q that the derivative of this shard's kept entries lacks. Sums:
+    value, g, both entropies, agreement (0 here), entries cut, probability.
     """
     rows = logits.shape[1]
-    sums = torch.zeros(6, rows, dtype=torch.float64, device=logits.device)
-    shift = torch.zeros(rows, dtype=torch.float64, device=logits.device)
-    clipped = torch.zeros(rows, dtype=torch.int64, device=logits.device)
+    sums = torch.zeros(7, rows, dtype=torch.float64, device=logits.device)
+    lacking = torch.zeros(rows, dtype=torch.float64, device=logits.device)
+    cut = torch.zeros(rows, dtype=torch.int64, device=logits.device)
     for block in row_blocks(logits[0]):
         student, teacher = logits[0, block], logits[1, block]
-        value, derivative, constant, kept = weighted_entries(student, teacher, options, clipped[block])
+        value, derivative, constant, kept = weighted_entries(student, teacher, options, cut[block])
         probs = student.exp()
-        if constant is not None and kept is not None:
-            derivative.addcmul_(kept.mul_(probs), constant)
         sums[0, block] = value.sum(-1)
-        sums[1, block] = derivative.sum(-1)
         sums[2, block] = -(student.clamp(min=-1e4) * probs).sum(-1)
         sums[3, block] = -(teacher.clamp(min=-1e4) * teacher.exp()).sum(-1)
-        if constant is not None and kept is None:
-            shift[block] = constant.squeeze(-1)
-            sums[1, block] += shift[block] * probs.sum(-1)
+        if constant is not None:
+            lacking[block] = constant.squeeze(-1)
+        if kept is not None:
+            probs.mul_(kept.mul_(2).sub_(1))
+        kept_mass, cut_mass = probs.clamp(min=0).sum(-1).double(), probs.clamp(max=0).sum(-1).double().neg_()
+        sums[1, block] = derivative.sum(-1) + lacking[block] * kept_mass
+        sums[6, block] = kept_mass + cut_mass
         student.copy_(derivative)
         teacher.copy_(probs)
-    sums[5] = clipped
-    return sums, shift
+    sums[5] = cut
+    return sums, lacking
 
 
 def _reduce_entries(
     logits: Tensor, chunk: slice, statistics: _Statistics, sums: Tensor, options: JsdOptions, group: dist.ProcessGroup | None
-) -> Tensor:
-    """Fills the sums and G of the chunk; returns this shard's shift − G [R]: what times q is to be added to the derivative."""
-    local, shift = _entries(logits, options)
+) -> None:
+    """Fills the sums and offsets of the chunk.
+
+    The constant is added and the mean taken off in fp64 row by row, not entry by entry: where the clip cuts next to nothing, what is left
+    of the constant is far below its own rounding error.
+    """
+    local, constant = _entries(logits, options)
     local[4] = sums[4, chunk]
-    reduced = torch.cat((local, logits[1].sum(-1, dtype=torch.float64)[None]))
-    dist.all_reduce(reduced, dist.ReduceOp.SUM, group)
-    sums[:, chunk] = reduced[:6]
-    statistics.mean[chunk] = reduced[1] / reduced[6]  # over the rounded mass, so that the gradient sums to 0
-    return shift - statistics.mean[chunk]
+    dist.all_reduce(local, dist.ReduceOp.SUM, group)
+    sums[:, chunk] = local[:6]
+    mean = local[1] / local[6]  # over the rounded mass, so that the gradient sums to 0
+    statistics.offsets[:, chunk] = torch.stack((constant - mean, -mean))
 
 
-def _logit_gradient_(logits: Tensor, offset: Tensor) -> Tensor:
-    """From what _entries left: the gradient [R, v] of the scaled logits, in the student's half."""
-    return logits[0].addcmul_(logits[1], offset[:, None].to(logits.dtype))
+def _logit_gradient_(logits: Tensor, offsets: Tensor) -> Tensor:
+    """From what _entries left: the gradient [R, v] of the scaled logits, in the student's half. The teacher's half is overwritten too."""
+    derivative, signed = logits
+    kept, cut = offsets[:, :, None].to(logits.dtype)
+    derivative.addcmul_(signed.clamp(min=0), kept)
+    return derivative.addcmul_(signed.clamp_(max=0), cut, value=-1)

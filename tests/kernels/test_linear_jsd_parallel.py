@@ -18,18 +18,27 @@ SETTINGS = [
     {"beta": 0.0, "element_clip": 1e-3},
     {"beta": 0.9, "temperature": 0.6},
     {"beta": 0.5, "element_clip": 1e-3},
+    {"beta": 0.1, "element_clip": 0.05},
     {"beta": 1.0, "temperature": 2.0},
 ]
 
 
 def make(index: int, options: dict, rows: int = 37) -> dict:
-    """Two hidden widths, a mask in every other case, a frozen head in every third; the last case has chunks of few rows."""
+    """Two hidden widths, a mask in every other case, a frozen head in every third; the last case has chunks of few rows.
+
+    At β = 0.1 the teacher is all but certain and the student nearly uniform: the clip cuts one entry, of mass 1/V for the student.
+    """
     generator = torch.Generator().manual_seed(index)
     vocabulary, width = (4099, 48) if index < len(SETTINGS) - 1 else (30011, 16)
     head = torch.randn(vocabulary, width, generator=generator) * 2 / width**0.5
     student = torch.randn(rows, width, generator=generator)
+    certainty = 1.0
+    if options["beta"] == 0.1:
+        student, certainty = 1e-3 * student, 2e4
     teacher_head = torch.cat((head, 0.1 * torch.randn(vocabulary, 8, generator=generator)), 1)
-    teacher = torch.cat((student + 0.3 * torch.randn(rows, width, generator=generator), torch.randn(rows, 8, generator=generator)), 1)
+    teacher = torch.cat(
+        (certainty * student + 0.3 * torch.randn(rows, width, generator=generator), torch.randn(rows, 8, generator=generator)), 1
+    )
     return {
         "student": student,
         "student_head": head,
