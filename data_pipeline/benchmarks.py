@@ -20,6 +20,7 @@ _DESIGN_ASK = (
     "Take this approach as given. Design the experiments that would show whether it works: what is measured and on what, against which "
     "baselines and controls, and how the outcome is judged. Do not propose another approach."
 )
+_ONLY_DESIGN = "Of what is asked above, only the experiments are wanted. "  # after a question whose own words ask for a method too
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,15 @@ def design(environment: Environment) -> Environment:
 
     Raises InputError when it lacks the stage of the method or of the experiment.
     """
-    problem = environment.question.strip()
+    asked = environment.question.strip()
+    problem = asked
     for ask in ASKS:
         problem = problem.removesuffix(ask).rstrip()
+    only = _ONLY_DESIGN if problem == asked else ""
     return replace(
         environment,
         id=f"{environment.id}-design",
-        question=f"{problem}\n\nProposed approach: {_stage(environment, 'method')}\n\n{_DESIGN_ASK}",
+        question=f"{problem}\n\nProposed approach: {_stage(environment, 'method')}\n\n{only}{_DESIGN_ASK}",
         reference=_stage(environment, "experiment"),
         **_common(environment, "PaperGym-Design"),
     )

@@ -39,6 +39,14 @@ def test_design_gives_the_method_away_and_nothing_of_the_experiment():
     assert made.reference == "EXPERIMENT replays traces" and made.rubric == PAPER.rubric[1:2]
 
 
+def test_design_takes_back_what_a_written_question_asks_for():
+    asked = "Caches evict blindly. Propose a method and an experimental design that would help."
+    made = design(replace(PAPER, question=asked)).question
+    assert made == asked + design(PAPER).question.removeprefix("Caches evict blindly.").replace(
+        "\n\nTake this", "\n\nOf what is asked above, only the experiments are wanted. Take this"
+    )
+
+
 def test_both_files_are_written_and_what_can_be_in_neither_is_named(tmp_path):
     bare = replace(PAPER, id="bare", stages=None)
     half = replace(PAPER, id="half", rubric=(PAPER.rubric[0], replace(PAPER.rubric[1], weight=-1.0)))
