@@ -1,6 +1,6 @@
 """Device functions that the Triton kernels share: logarithms that keep small differences, and a row's sums lane by lane.
 
-A row is read in tiles of LANES columns. Each lane keeps its own running maximum and sums, which no other thread needs: the lanes meet
+A row is read in tiles of LANES × GROUP columns. Each lane, which is one thread, keeps its own running maximum and sums: the lanes meet
 once, after the last tile, and not once a tile.
 """
 
@@ -8,6 +8,18 @@ import triton
 import triton.language as tl
 
 LOWEST = tl.constexpr(-1e30)  # below every logit, and finite: −inf − LOWEST is −inf where −inf − (−inf) would be NaN
+LOWEST_LOGPROB = tl.constexpr(-1e4)  # likewise: times its probability, which is 0, it is 0
+LOG2_E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # whether kernels run on the CPU, for which there is no assembly
+
+
+@triton.jit
+def exp(x):
+    """e^x of a tile. Compiled, what lies below 2⁻¹²⁶ is 0: to keep it would take three more instructions."""
+    if INTERPRETED:
+        return tl.exp(x)
+    else:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * LOG2_E], tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
@@ -25,32 +37,41 @@ def expm1(x):
 
 
 @triton.jit
-def log1p(x):
-    """log(1 + x) for −0.51 ≤ x ≤ 1.02 with a relative error of a few ulp: 2 artanh(z) by its series, z = x / (2 + x), |z| ≤ ⅓."""
-    z = x / (2 + x)
-    square = z * z
-    series = 1 / 13 + square * (1 / 15)
-    series = 1 / 11 + square * series
-    series = 1 / 9 + square * series
-    series = 1 / 7 + square * series
-    series = 1 / 5 + square * series
-    series = 1 / 3 + square * series
-    return 2 * z * (1 + square * series)
+def log1p_fraction(x):
+    """log(1 + x) for 0 ≤ x ≤ 1 with a relative error of 3 ulp: x times a minimax polynomial, which needs no division."""
+    series = -0.029505214 + x * 0.005232688
+    series = 0.07822591 + x * series
+    series = -0.13663243 + x * series
+    series = 0.19106005 + x * series
+    series = -0.24842982 + x * series
+    series = 0.33319098 + x * series
+    series = -0.49999493 + x * series
+    return x * (0.99999994 + x * series)
 
 
 @triton.jit
-def log_mixture(x, weight, log_weight, log_rest):
-    """log(1 + weight (e^x − 1)) = base + tail to a few ulp, with one exponential and no logarithm of an entry: (tail, near, above).
+def log1p(x):
+    """log(1 + x) for any x ≥ 0 with a relative error of a few ulp."""
+    return tl.where(x < 1, log1p_fraction(tl.minimum(x, 1.0)), tl.log(1 + x))
 
-    weight in (0, 1), its logarithm and log_rest = log(1 − weight) may be scalars. The base is 0 where `near`, |x| < 0.7; else
-    x + log_weight where `above`, that is, where weight e^x is the larger summand; else log_rest. They are kept apart so that a caller
-    can leave out a base that cancels.
+
+@triton.jit
+def coin_bend(x, weight, rest):
+    """log(1 + weight (e^x − 1)) − weight x for |x| ≤ ½ with a relative error of a few ulp; weight in (0, 1) and rest = 1 − weight.
+
+    The logarithm generates the cumulants of a coin that shows 1 with that weight. What remains of it without its linear term is
+    Σ κₙ xⁿ / n! from n = 2 on, and convergent for |x| < π: n = 9 is enough here. Neither an exponential nor a logarithm is taken, and
+    scalar weights cost eight fused multiplications an entry.
     """
-    log_ratio = x + log_weight - log_rest  # of the summands weight e^x and 1 − weight
-    near = tl.abs(x) < 0.7
-    exponent = tl.where(near, x, -tl.abs(log_ratio))
-    tail = log1p(tl.where(near, weight * expm1(exponent), tl.exp(exponent)))
-    return tail, near, log_ratio > 0
+    variance, skew = weight * rest, rest - weight
+    series = variance * skew * (1 + variance * (-252 + variance * (5040 - variance * 20160))) * (1 / 362880)
+    series = variance * (1 + variance * (-126 + variance * (1680 - variance * 5040))) * (1 / 40320) + x * series
+    series = variance * skew * (1 + variance * (-60 + variance * 360)) * (1 / 5040) + x * series
+    series = variance * (1 + variance * (-30 + variance * 120)) * (1 / 720) + x * series
+    series = variance * skew * (1 - variance * 12) * (1 / 120) + x * series
+    series = variance * (1 - variance * 6) * (1 / 24) + x * series
+    series = variance * skew * (1 / 6) + x * series
+    return x * x * (variance * (1 / 2) + x * series)
 
 
 @triton.jit
@@ -62,9 +83,14 @@ def difference(first, second, first_log, second_log):
 
 @triton.jit
 def add_tile(maximum, total, logits, scale):
-    """Running maximum and Σ e^(scale · (logit − maximum)) of every lane, after one more tile; all [LANES]."""
-    larger = tl.maximum(maximum, logits)
-    return larger, total * tl.exp((maximum - larger) * scale) + tl.exp((logits - larger) * scale)
+    """Running maximum and Σ e^(scale · (logit − maximum)) of every lane [LANES], after one more tile [LANES, GROUP].
+
+    Returns both, the tile's terms [LANES, GROUP] and what the former sums were multiplied by [LANES].
+    """
+    larger = tl.maximum(maximum, tl.max(logits, 1))
+    shrink = exp((maximum - larger) * scale)
+    terms = exp((logits - larger[:, None]) * scale)
+    return larger, total * shrink + tl.sum(terms, 1), terms, shrink
 
 
 @triton.jit

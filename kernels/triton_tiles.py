@@ -10,14 +10,14 @@ import triton
 import triton.language as tl
 
 from papergym.kernels.checks import require, shape
-from papergym.kernels.triton_math import LOWEST
+from papergym.kernels.triton_math import INTERPRETED, LOWEST
 
 PROGRAMS = 1024  # several for each processor of a large GPU: with few rows, the vocabulary is split until there are as many
 
 
 def interpreted() -> bool:
     """Whether Triton runs its kernels on the CPU, as it does if TRITON_INTERPRET=1 was set when they were imported."""
-    return not isinstance(logits_tile, triton.runtime.JITFunction)
+    return INTERPRETED.value
 
 
 def check_runnable(hidden: torch.Tensor, operands: tuple[torch.Tensor, ...]) -> None:

@@ -1,15 +1,15 @@
 """The element-wise half of the fused divergence on a GPU: what happens to a chunk of logits between two GEMMs.
 
 Legend: R rows of a chunk, V vocabulary, n rows in all. One program owns one row and walks over it three times: forwards for both
-log-sum-exps, backwards for the divergence, whose derivatives take the place of the teacher's logits, forwards again to turn them into
-the gradient. The turn at each end finds the tiles it just left in the L2 cache.
+log-sum-exps, backwards for the divergence and the mean of its derivative, forwards again for the gradient. The turn at each end
+finds the tiles it just left in the L2 cache. The third walk computes the derivatives once more: memory is scarcer than arithmetic.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from papergym.kernels.triton_math import LOWEST, add_tile, difference, merge_lanes
+from papergym.kernels.triton_math import LOWEST, LOWEST_LOGPROB, add_tile, difference, exp, merge_lanes
 
 # Rows of `statistics` [STATISTICS, n] fp32.
 DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_GAP, MEAN_DERIVATIVE = map(
@@ -25,17 +25,32 @@ TILE_LAUNCH = {"COLUMNS": 1024, "num_warps": 4}
 
 
 def row_launch(gradient: torch.dtype) -> dict[str, int]:
-    """16 bytes of the gradient a thread and tile; registers for two rows on one processor at a time, three in fp32.
+    """16 bytes of the gradient a thread and tile; registers for four rows on one processor at a time."""
+    return {"LANES": THREADS, "GROUP": 16 // gradient.itemsize, "num_warps": WARPS, "maxnreg": 64}
 
-    The limit is there to be named: left to itself, the compiler spills a few registers on some chips to stay below one of its own.
-    """
-    return {"LANES": THREADS * 16 // gradient.itemsize, "num_warps": WARPS, "maxnreg": 128 if gradient.itemsize == 2 else 80}
+
+@triton.jit
+def load_tile(logits, tile, vocabulary, LANES: tl.constexpr, GROUP: tl.constexpr):
+    """One tile of a row [LANES, GROUP], −inf past its end."""
+    columns = tile * (LANES * GROUP) + tl.arange(0, LANES * GROUP)
+    return tl.reshape(tl.load(logits + columns, mask=columns < vocabulary, other=float("-inf")), [LANES, GROUP])
+
+
+@triton.jit
+def clipped_entries(student_logprobs, teacher_logprobs, mean_gap, clip, ENTRIES: tl.constexpr, BETA: tl.constexpr, CLIP: tl.constexpr):
+    """Value and derivative of every entry, and whether it was cut. The derivative lacks the constant part c q unless CLIP."""
+    value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, mean_gap, BETA)
+    cut = value > clip
+    if CLIP:
+        value = tl.where(cut, clip, value)
+        derivative = tl.where(cut, 0.0, derivative + constant * exp(student_logprobs))
+    return value, derivative, cut
 
 
 @triton.jit
 def divergence_rows(
     student,  # [R, V] fp32 raw logits
-    teacher,  # [R, V] fp32 raw logits; overwritten if GRADIENT
+    teacher,  # [R, V] fp32 raw logits
     gradient,  # [R, V] fp32 or bf16; may share the student's memory, each row beginning where the student's row does
     statistics,  # [9, n] fp32, from the chunk's first row on
     counts,  # [2, n] int64, likewise
@@ -50,66 +65,60 @@ def divergence_rows(
     BALANCE: tl.constexpr,
     CLIP: tl.constexpr,
     GRADIENT: tl.constexpr,
-    LANES: tl.constexpr,
+    LANES: tl.constexpr,  # threads
+    GROUP: tl.constexpr,  # columns of a lane in a tile
 ):
     """Fills the statistics and counts of R rows; if GRADIENT, writes dD/d(raw logit) of the student."""
     row = tl.program_id(0)
     student += row.to(tl.int64) * logit_stride
     teacher += row.to(tl.int64) * logit_stride
     gradient += row.to(tl.int64) * gradient_stride
-    tiles = tl.cdiv(vocabulary, LANES)
+    tiles = tl.cdiv(vocabulary, LANES * GROUP)
 
-    student_max, teacher_max = tl.full([LANES], LOWEST, tl.float32), tl.full([LANES], LOWEST, tl.float32)
-    student_sum, teacher_sum, gap_sum = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
+    zeros = tl.zeros([LANES], tl.float32)
+    student_max, student_sum, teacher_max, teacher_sum, gap_sum = zeros + LOWEST, zeros, zeros + LOWEST, zeros, zeros
+    best_tile = tl.zeros([LANES], tl.int32)
     for tile in range(tiles):
-        columns = tile * LANES + tl.arange(0, LANES)
-        inside = columns < vocabulary
-        student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
-        teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
-        former = student_max
-        student_max, student_sum = add_tile(student_max, student_sum, student_logits, scale)
-        teacher_max, teacher_sum = add_tile(teacher_max, teacher_sum, teacher_logits, scale)
-        gap = tl.where(student_logits == teacher_logits, 0.0, teacher_logits - student_logits)
-        gap = tl.minimum(tl.maximum(gap, LOWEST), -LOWEST)  # 0 · inf would be NaN
-        gap_sum = gap_sum * tl.exp((former - student_max) * scale) + tl.exp((student_logits - student_max) * scale) * gap
+        student_logits = load_tile(student, tile, vocabulary, LANES, GROUP)
+        teacher_logits = load_tile(teacher, tile, vocabulary, LANES, GROUP)
+        former = teacher_max
+        student_max, student_sum, terms, shrink = add_tile(student_max, student_sum, student_logits, scale)
+        teacher_max, teacher_sum, _, _ = add_tile(teacher_max, teacher_sum, teacher_logits, scale)
+        best_tile = tl.where(teacher_max > former, tile, best_tile)
+        gaps = tl.maximum(teacher_logits, LOWEST) - tl.maximum(student_logits, LOWEST)  # finite
+        gap_sum = gap_sum * shrink + tl.sum(terms * gaps, 1)
     student_top, student_log_sum = merge_lanes(student_max, student_sum, scale)
     teacher_top, teacher_log_sum = merge_lanes(teacher_max, teacher_sum, scale)
     # Σ q (log p − log q)
     gap_total = tl.sum(gap_sum * tl.exp((student_max - student_top) * scale), 0) * tl.exp(-student_log_sum)
     mean_gap = (gap_total + student_top - teacher_top) * scale + student_log_sum - teacher_log_sum
+    # The teacher's favourite is the first of its largest logits.
+    columns = tl.min(tl.where(teacher_max == teacher_top, best_tile, tiles), 0) * (LANES * GROUP) + tl.arange(0, LANES * GROUP)
+    best = tl.load(teacher + columns, mask=columns < vocabulary, other=float("-inf")) == teacher_top
+    favourite = tl.minimum(tl.min(tl.where(best, columns, vocabulary), 0), vocabulary - 1)  # NaN equals nothing
+    agree = tl.load(student + favourite) == student_top
 
-    divergence, derivatives, probabilities = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
-    entropy, teacher_entropy = tl.zeros([LANES], tl.float32), tl.zeros([LANES], tl.float32)
-    clipped, first = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32) + vocabulary
+    divergence, derivatives, probabilities, entropy, teacher_entropy = zeros, zeros, zeros, zeros, zeros
+    clipped = tl.zeros([LANES], tl.int32)
     for step in range(tiles):
-        columns = (tiles - 1 - step) * LANES + tl.arange(0, LANES)
-        inside = columns < vocabulary
-        student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
-        teacher_logits = tl.load(teacher + columns, mask=inside, other=float("-inf"))
+        student_logits = load_tile(student, tiles - 1 - step, vocabulary, LANES, GROUP)
+        teacher_logits = load_tile(teacher, tiles - 1 - step, vocabulary, LANES, GROUP)
         student_logprobs = (student_logits - student_top) * scale - student_log_sum
         teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
-        value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, mean_gap, BETA)
-        student_probs, teacher_probs = tl.exp(student_logprobs), tl.exp(teacher_logprobs)
+        value, derivative, cut = clipped_entries(student_logprobs, teacher_logprobs, mean_gap, clip, ENTRIES, BETA, CLIP)
+        student_probs, teacher_probs = exp(student_logprobs), exp(teacher_logprobs)
         if CLIP:
-            cut = value > clip
-            value = tl.where(cut, clip, value)
-            derivative = tl.where(cut, 0.0, derivative + constant * student_probs)
-            clipped += cut.to(tl.int32)
+            clipped += tl.sum(cut.to(tl.int32), 1)
         elif BALANCE != 0:
             value += BALANCE * difference(student_probs, teacher_probs, student_logprobs, teacher_logprobs)
-        if GRADIENT:
-            tl.store(teacher + columns, derivative, mask=inside)
-        divergence += value
-        derivatives += derivative
-        probabilities += student_probs
-        entropy -= student_probs * tl.maximum(student_logprobs, -1e4)  # 0 · −inf counts 0
-        teacher_entropy -= teacher_probs * tl.maximum(teacher_logprobs, -1e4)
-        first = tl.minimum(first, tl.where(teacher_logits == teacher_top, columns, vocabulary))
+        divergence += tl.sum(value, 1)
+        derivatives += tl.sum(derivative, 1)
+        probabilities += tl.sum(student_probs, 1)
+        entropy -= tl.sum(student_probs * tl.maximum(student_logprobs, LOWEST_LOGPROB), 1)
+        teacher_entropy -= tl.sum(teacher_probs * tl.maximum(teacher_logprobs, LOWEST_LOGPROB), 1)
 
     # Over Σ q, so that the gradient sums to 0 in spite of rounding: where all g_j / q_j nearly agree, all of it hangs on that.
     mean_derivative = tl.sum(derivatives, 0) / tl.sum(probabilities, 0)
-    favourite = tl.minimum(tl.min(first, 0), vocabulary - 1)  # NaN equals nothing
-    agree = tl.load(student + favourite) == student_top
     tl.store(statistics + DIVERGENCE * rows + row, tl.sum(divergence, 0))
     tl.store(statistics + ENTROPY * rows + row, tl.sum(entropy, 0))
     tl.store(statistics + TEACHER_ENTROPY * rows + row, tl.sum(teacher_entropy, 0))
@@ -123,18 +132,19 @@ def divergence_rows(
     tl.store(counts + CLIPPED * rows + row, tl.sum(clipped, 0).to(tl.int64))
 
     if GRADIENT:
-        tl.debug_barrier()  # all derivatives are written
         for tile in range(tiles):
-            columns = tile * LANES + tl.arange(0, LANES)
-            inside = columns < vocabulary
-            student_logits = tl.load(student + columns, mask=inside, other=float("-inf"))
-            derivative = tl.load(teacher + columns, mask=inside, other=0.0)
-            student_probs = tl.exp((student_logits - student_top) * scale - student_log_sum)
-            slope = (derivative - student_probs * mean_derivative) * scale
+            student_logits = load_tile(student, tile, vocabulary, LANES, GROUP)
+            teacher_logits = load_tile(teacher, tile, vocabulary, LANES, GROUP)
+            student_logprobs = (student_logits - student_top) * scale - student_log_sum
+            teacher_logprobs = (teacher_logits - teacher_top) * scale - teacher_log_sum
+            _, derivative, _ = clipped_entries(student_logprobs, teacher_logprobs, mean_gap, clip, ENTRIES, BETA, CLIP)
+            slope = (derivative - exp(student_logprobs) * mean_derivative) * scale
             # A bf16 row is packed into the first half of its fp32 row: tile t covers bytes of tiles t/2 to (t+1)/2, at most t.
             # All threads have read those once they have met here.
             tl.debug_barrier()
-            tl.store(gradient + columns, slope.to(gradient.dtype.element_ty), mask=inside)
+            columns = tile * (LANES * GROUP) + tl.arange(0, LANES * GROUP)
+            slope = tl.reshape(slope.to(gradient.dtype.element_ty), [LANES * GROUP])
+            tl.store(gradient + columns, slope, mask=columns < vocabulary)
 
 
 @triton.jit
@@ -165,10 +175,8 @@ def gradient_tile(
     teacher_shift = tl.load(statistics + TEACHER_MAX * rows), tl.load(statistics + TEACHER_LOG_SUM * rows)
     student_logprobs = (student_logits - student_shift[0]) * scale - student_shift[1]
     teacher_logprobs = (teacher_logits - teacher_shift[0]) * scale - teacher_shift[1]
-    student_probs = tl.exp(student_logprobs)
-    value, derivative, constant = ENTRIES(student_logprobs, teacher_logprobs, tl.load(statistics + MEAN_GAP * rows), BETA)
-    if CLIP:
-        derivative = tl.where(value > clip, 0.0, derivative + constant * student_probs)
-    slope = derivative - student_probs * tl.load(statistics + MEAN_DERIVATIVE * rows)
+    mean_gap = tl.load(statistics + MEAN_GAP * rows)
+    _, derivative, _ = clipped_entries(student_logprobs, teacher_logprobs, mean_gap, clip, ENTRIES, BETA, CLIP)
+    slope = derivative - exp(student_logprobs) * tl.load(statistics + MEAN_DERIVATIVE * rows)
     slope *= scale * tl.load(weights + row)
     tl.store(gradient + offset + columns, slope.to(gradient.dtype.element_ty), mask=inside)

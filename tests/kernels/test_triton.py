@@ -5,6 +5,8 @@ The kernels run under Triton's interpreter, or on the GPU if there is one. It ta
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from papergym.errors import InputError
 from papergym.kernels import triton_tiles
@@ -34,7 +36,7 @@ def close(one, other, bar=1e-5):
 
 @pytest.mark.parametrize(("beta", "clip"), [(0.0, None), (0.3, None), (0.5, 1e-3), (1.0, None)])
 def test_many_tiles_a_row_and_many_chunks_give_what_torch_gives(beta, clip, monkeypatch):
-    monkeypatch.setattr(backend, "row_launch", lambda dtype: {"LANES": 64, "num_warps": 2})
+    monkeypatch.setattr(backend, "row_launch", lambda dtype: {"LANES": 16, "GROUP": 4, "num_warps": 2})
     monkeypatch.setattr(backend, "BACKWARD_ROWS", 2)
     student, head, teacher, weights = inputs()
     teacher_head = head.detach() * 1.05
@@ -67,9 +69,9 @@ def test_without_gradients_and_workspace_nothing_changes(beta, clip):
     assert torch.equal(ours.clipped, expected.clipped)
 
 
-def row_pass(logits, gradient, rows, stride, lanes=None):
+def row_pass(logits, gradient, rows, stride, **launch):
     """divergence_rows on logits [2, rows, V] that lie `stride` apart; returns its statistics."""
-    launch = row_launch(gradient.dtype) | ({} if lanes is None else {"LANES": lanes})
+    launch = row_launch(gradient.dtype) | launch
     vocabulary = logits.shape[2]
     statistics = torch.empty(STATISTICS, rows, device=DEVICE)
     counts = torch.empty(COUNTS, rows, dtype=torch.int64, device=DEVICE)
@@ -80,12 +82,12 @@ def row_pass(logits, gradient, rows, stride, lanes=None):
 
 
 def test_a_bf16_gradient_is_packed_over_its_own_logits():
-    vocabulary, lanes = (901, 64) if DEVICE == "cpu" else (100_001, 2048)
+    vocabulary, tile = (901, {"LANES": 16, "GROUP": 4}) if DEVICE == "cpu" else (100_001, {"GROUP": 8})
     logits = torch.randn(2, 3, vocabulary, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     exact = torch.empty(3, vocabulary, device=DEVICE)
-    expected = row_pass(logits.clone(), exact, 3, vocabulary, lanes)  # it overwrites them
+    expected = row_pass(logits, exact, 3, vocabulary, **tile)
     packed = logits[0].view(torch.bfloat16)[:, :vocabulary]
-    assert torch.equal(row_pass(logits, packed, 3, vocabulary, lanes), expected)
+    assert torch.equal(row_pass(logits, packed, 3, vocabulary, **tile), expected)
     assert bool(((packed.float() - exact).abs() <= 2**-7 * exact.abs()).all())  # the interpreter cuts off where a GPU rounds
 
 
@@ -147,6 +149,58 @@ def test_a_twin_is_its_divergence(name, beta):
         assert close(ours.divergence, expected.divergence, 5e-4 if noise < 1 else 1e-5)  # of 1e-7: what rounding the logits leaves
         one, other = (torch.autograd.grad((out.divergence * weights).sum(), student)[0] for out in (ours, expected))
         assert close(one, other, 5e-4 if noise < 1 else 1e-5)
+
+
+@triton.jit
+def jsd_entries(student, teacher, mean_gap, value, derivative, constant, COUNT: tl.constexpr, BETA: tl.constexpr):
+    entries = tl.arange(0, COUNT)
+    f, g, c = jsd_twin(tl.load(student + entries), tl.load(teacher + entries), tl.load(mean_gap), BETA)
+    tl.store(value + entries, f)
+    tl.store(derivative + entries, g)
+    tl.store(constant, c)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("centre", [0.0, -1e-6, -1e-3, -0.3, -5.0, -40.0, -80.0])
+def test_an_entry_keeps_its_digits(beta, centre):
+    """Against fp64, over log-ratios from −80 to 80 and dense around 0, the row's mean and the borders of the forms for near and far."""
+    fine = torch.cat((-torch.logspace(-6, 0, 512), torch.logspace(-6, 0, 512)))
+    gaps = torch.cat((fine, fine + centre, torch.linspace(-80, 80, 2048)))
+    student = torch.full_like(gaps, -1.0)
+    teacher = student + gaps
+    value, derivative, constant = torch.empty_like(gaps), torch.empty_like(gaps), torch.empty(1)
+    tensors = [tensor.to(DEVICE) for tensor in (student, teacher, torch.tensor([centre]), value, derivative, constant)]
+    jsd_entries[(1,)](*tensors, COUNT=len(gaps), BETA=beta)
+    value, derivative, constant = (tensor.double().cpu() for tensor in tensors[3:])
+
+    d, d0 = teacher.double() - student.double(), torch.tensor(max(centre, -64.0)).double()
+    q, p = student.double().exp(), teacher.double().exp()
+    weight = beta * d0.exp() / (1 + beta * d0.expm1())
+    relative = (weight * (d - d0).expm1()).log1p()
+    student_term, teacher_term = -(beta * d.expm1()).log1p(), -((1 - beta) * (-d).expm1()).log1p()
+    exact = beta * p * teacher_term + (1 - beta) * q * student_term
+    assert bool(((constant + (1 - beta) * (beta * d0.expm1()).log1p()).abs() <= 1e-6 * constant.abs()).all())
+    # Rounding of the log-ratio, which is one of log-probs, enters by the slope.
+    slope = (weight * (d - d0).exp() / (1 + weight * (d - d0).expm1())) * 2**-23 * (d.abs() + d0.abs())
+    assert bool(((derivative + (1 - beta) * q * relative).abs() <= (1 - beta) * q * (2e-6 * relative.abs() + slope)).all())
+    # An entry's value is the sum of two terms that nearly cancel near d = 0, and each is given relative to that at d₀.
+    student_size = student_term.abs() + (beta * d0.expm1()).log1p().abs()
+    teacher_size = teacher_term.abs() + ((1 - beta) * (-d0).expm1()).log1p().abs()
+    assert bool(((value - exact).abs() <= 1e-6 * (beta * p * teacher_size + (1 - beta) * q * student_size)).all())
+
+
+@pytest.mark.parametrize("beta", [1e-3, 0.5, 0.999])
+def test_small_divergences_keep_their_digits(beta):
+    """The logits themselves are given, so that nothing is lost to a GEMM."""
+    generator = torch.Generator().manual_seed(5)
+    student = torch.randn(4, 301, generator=generator)
+    teacher, head = student + 1e-3 * torch.randn(4, 301, generator=generator), torch.eye(301)
+    out, expected = (
+        fused_linear_jsd(student.to(device), head.to(device), teacher.to(device), head.to(device), beta=beta, backend=backend)
+        for backend, device in (("triton", DEVICE), ("reference", "cpu"))
+    )
+    assert bool(((expected.divergence > 1e-11) & (expected.divergence < 1e-6)).all())
+    assert close(out.divergence.cpu(), expected.divergence, 1e-3)
 
 
 OUTSIDE = """
