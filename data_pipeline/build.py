@@ -1,23 +1,26 @@
 """Papers -> environments: load, extract, compose, write. Every paper ends up in one of two files, with its reason if it is the second."""
 
+import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from papergym.data_pipeline.compose import question, reference
 from papergym.data_pipeline.domains import guess_domain, read_sidecar
 from papergym.data_pipeline.extract import Extraction, Extractor
 from papergym.data_pipeline.journal import Journal
 from papergym.data_pipeline.latex import Paper, load_paper
-from papergym.data_pipeline.ledger import Job, Ledger, printable, source_digest
+from papergym.data_pipeline.ledger import Job, Ledger, made_record, printable, rejected_record, source_digest
 from papergym.data_pipeline.plain_text import plain_text
 from papergym.data_pipeline.rubric import CRITERIA, rubric
 from papergym.environment import DIMENSIONS, Criterion, Environment
 from papergym.errors import InputError
-from papergym.files import atomic_write, write_jsonl
-from papergym.progress import progress_bar
+from papergym.files import atomic_write, json_line
+from papergym.progress import Bar, progress_bar
 from papergym.registry import resolve
 
 EXTRACTORS: Mapping[str, Any] = {"rules": "papergym.data_pipeline.extract:extract_stages"}
@@ -60,6 +63,8 @@ def build(
     created: str | None = None,
     limit: int | None = None,
     max_cost: float | None = None,
+    engine: str = "process",
+    workers: int | None = None,
 ) -> BuildSummary:
     """Turns papers into environments, one JSON object a line in `out`, in the order given; both files are written atomically.
 
@@ -68,7 +73,8 @@ def build(
     domain: of all papers; by default each paper's own, from its sidecar or by keywords (domains.py). created: ISO date in the
     provenance, today by default; the rest depends on the papers and the models' replies alone, so that two builds give the same bytes.
     rejects: {"paper", "reason"} for every paper that can't be read, yields too little or repeats another; by default OUT.rejects.jsonl.
-    With language models, a build that was stopped, in whatever way, goes on where it stopped.
+    engine: "process", this one, or "ray", Ray Data over `workers` processes of one machine or several (on_ray.py), with the same result.
+    A build that was stopped, in whatever way, goes on where it stopped, with either engine.
     Raises InputError when no paper is given, when none yields an environment (the rejects are written, `out` is not), or when a model
     can't be reached; what is done by then is kept.
     """
@@ -76,52 +82,104 @@ def build(
     rejects = Path(rejects) if rejects is not None else out.with_name(f"{out.stem}.rejects.jsonl")
     if not paths:
         raise InputError("no papers to build environments from: give at least one folder, .tex file or archive")
-    by_model = None
+    by: Any
     if str(extractor).endswith(".toml"):
         from papergym.data_pipeline.lm.build import ModelBuild
 
-        by_model = ModelBuild(extractor, out, domain, created, max_cost)
+        by = ModelBuild(extractor, out, domain, created, max_cost)
     elif max_cost is not None:
         raise InputError(f"max_cost {max_cost:g}: extractor {str(extractor)!r} costs nothing; only a recipe for language models does")
     else:
-        extract = resolve("extractor", str(extractor), EXTRACTORS)
+        by = RuleBuild(str(extractor), domain, created)
+    run = by.run
+    if engine == "ray":
+        from papergym.data_pipeline.on_ray import run_on_ray
+
+        run = partial(run_on_ray, by, workers)
+    elif engine != "process":
+        raise InputError(f"engine {engine!r}: use process or ray")
+    elif workers is not None:
+        raise InputError(f"workers {workers}: the engine 'process' has one, this process; more need the engine 'ray'")
     with atomic_write(out) as file, progress_bar("papers", len(paths)) as bar:
-        journal = Journal(out.with_name(f".{out.name}.journal"), by_model.fingerprint if by_model else None)
-        finished = by_model is None
+        journal = Journal(out.with_name(f".{out.name}.journal"), by.fingerprint)
+        finished = False
         try:
             ledger = Ledger(paths, journal, bar)
-            if by_model:
-                by_model.run(ledger, bar)
-            else:
-                for job in ledger.to_do():
-                    bar.note(printable(job.path.name))
-                    _by_rules(ledger, job, extract, model=str(extractor), domain=domain, created=created)
-            made, rejected, accounts, left = ledger.write(file)
+            run(ledger, bar)
+            made, rejected, left = _write(ledger, file, rejects)
             finished = not left
-            write_jsonl(rejects, rejected)
             if not made:
-                raise InputError(_nothing(len(paths), rejected, left, rejects))
+                raise InputError(_nothing(ledger, left, rejects))
+            report = by.report(ledger.accounts())
         except BaseException:
             journal.close(finished=finished)
             raise
     journal.close(finished=finished)  # `out` is in its place
-    return BuildSummary(made, len(rejected), out, rejects, left, by_model.report(accounts) if by_model else "")
+    return BuildSummary(made, rejected, out, rejects, left, report)
 
 
-def _nothing(papers: int, rejected: list[dict[str, str]], left: int, rejects: Path) -> str:
+def _write(ledger: Ledger, file: IO[bytes], rejects: Path) -> tuple[int, int, int]:
+    """Writes environments and rejects in the order of the papers. Returns their numbers, and how many papers are left over."""
+    counts = {"environment": 0, "reason": 0, "left": 0}
+    with atomic_write(rejects) as rejects_file:
+        for paper, record in ledger.outcomes():
+            if record is None:
+                counts["left"] += 1
+            elif "reason" in record:
+                counts["reason"] += 1
+                rejects_file.write(json_line({"paper": paper, "reason": record["reason"]}))
+            else:
+                counts["environment"] += 1
+                file.write(json_line(record["environment"]))
+    return counts["environment"], counts["reason"], counts["left"]
+
+
+def _nothing(ledger: Ledger, left: int, rejects: Path) -> str:
+    outcomes = list(ledger.outcomes())
     if left:
-        return f"the budget was spent before one of the {papers} papers gave an environment; run again with a higher one to go on"
-    first = f"{rejected[0]['paper']}: {rejected[0]['reason']}"
-    return f"none of the {papers} papers gives an environment; the first one, {first}; all reasons are in {rejects}"
+        return f"the budget was spent before one of the {len(outcomes)} papers gave an environment; run again with a higher one to go on"
+    paper, record = outcomes[0]
+    assert record is not None
+    return (
+        f"none of the {len(outcomes)} papers gives an environment; the first one, {paper}: {record['reason']}; all reasons are in {rejects}"
+    )
 
 
-def _by_rules(ledger: Ledger, job: Job, extract: Extractor, **options: Any) -> None:
-    try:
-        environment = build_one(job.path, extract, digest=job.digest, **options)
-    except (ValueError, OSError) as error:
-        ledger.rejected(job, str(error))
-    else:
-        ledger.made(job, environment)
+class RuleBuild:
+    """What an extractor that asks no model makes of papers. fingerprint: of all that decides what the environments are."""
+
+    def __init__(self, extractor: str, domain: str | None, created: str | None):
+        self.options = extractor, domain, created
+        self._extract: Extractor = resolve("extractor", extractor, EXTRACTORS)
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(repr(self.options).encode())
+        own = Path(__file__).parent
+        files = sorted(path for path in own.rglob("*") if path.suffix in (".py", ".txt", ".toml"))
+        source = getattr(sys.modules.get(self._extract.__module__), "__file__", None)
+        for path in (*files, *([Path(source)] if source else ())):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def run(self, ledger: Ledger, bar: Bar) -> None:
+        """Gives every paper its outcome."""
+        for job in ledger.to_do():
+            bar.note(printable(job.path.name))
+            ledger.keep(job, self.outcome(job))
+
+    def outcome(self, job: Job) -> dict[str, Any]:
+        """What becomes of a paper, as the journal has it."""
+        extractor, domain, created = self.options
+        try:
+            environment = build_one(job.path, self._extract, digest=job.digest, model=extractor, domain=domain, created=created)
+        except (ValueError, OSError) as error:
+            return rejected_record(str(error))
+        return made_record(environment)
+
+    def report(self, accounts: Iterable[Mapping[str, Any]]) -> str:
+        """Nothing was asked."""
+        return ""
 
 
 def build_one(

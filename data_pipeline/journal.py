@@ -12,16 +12,16 @@ from papergym.files import json_line
 class Journal:
     """A file of records beside the environments, one a paper, known by the paper and a key of its content.
 
-    fingerprint: of what the records were made with; a file with another one, or made with None, is begun anew. The caller keeps other
-    writers out. Only the records' places are kept in memory.
+    fingerprint: of what the records were made with; a file with another one is begun anew. The caller keeps other writers out. Only the
+    records' places are kept in memory.
     """
 
-    def __init__(self, path: Path, fingerprint: str | None):
+    def __init__(self, path: Path, fingerprint: str):
         self._path = path
         self._places: dict[tuple[str, str], tuple[int, int]] = {}
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         head = json_line({"made_with": fingerprint})
-        if fingerprint is None or self._file.readline() != head:
+        if self._file.readline() != head:
             self._file.truncate(0)
             self._file.seek(0)
             self._write(head)

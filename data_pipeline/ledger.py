@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from papergym.data_pipeline.collection import plainly_no_paper
 from papergym.data_pipeline.domains import read_sidecar
@@ -52,9 +52,28 @@ class Job:
     digest: str
     key: str
 
+    @classmethod
+    def read(cls, index: int, path: Path) -> "Job":
+        """Raises InputError and OSError for a paper that can't be read."""
+        if plainly_no_paper(path):
+            raise InputError("is no LaTeX source by its name: a paper is a folder, a .tex file or an archive")
+        digest = source_digest(path)
+        return cls(index, path, digest, hashlib.sha256(digest.encode() + json_line(read_sidecar(path))).hexdigest())
+
     @property
     def name(self) -> str:
         return printable(str(self.path))
+
+
+def made_record(environment: Environment, account: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The outcome of a paper that gives an environment. account: what it took, for the summary."""
+    (record,) = checked_records([environment])
+    return {"environment": record, "account": account}
+
+
+def rejected_record(reason: str, account: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The outcome of a paper that gives none."""
+    return {"reason": printable(reason), "account": account}
 
 
 class Ledger:
@@ -67,59 +86,50 @@ class Ledger:
 
     def to_do(self) -> Iterator[Job]:
         """The papers that have no outcome, in order; those that can't be read, or repeat another, get theirs on the way."""
-        seen: dict[str, Path] = {}
+        seen: dict[str, int] = {}
         for index, path in enumerate(self._paths):
             try:
-                if plainly_no_paper(path):
-                    raise InputError("is no LaTeX source by its name: a paper is a folder, a .tex file or an archive")
-                digest = source_digest(path)
-                key = hashlib.sha256(digest.encode() + json_line(read_sidecar(path))).hexdigest()
+                job = Job.read(index, path)
             except (ValueError, OSError) as error:
                 self._reasons[index] = printable(str(error))
                 self._bar.skip()
                 continue
-            job = Job(index, path, digest, key)
-            if digest in seen:
-                self._reasons[index] = f"has the same content as {printable(seen[digest].name)}, which is given before it"
+            first = seen.setdefault(job.digest, index)
+            if first != index:
+                name = printable(self._paths[first].name)
+                self._reasons[index] = f"has the same content as {name}, which is given before it"
                 self._bar.skip()
-            elif self._journal.get(job.name, key) is not None:
-                self._keys[index] = key
+            elif self._journal.get(job.name, job.key) is not None:
+                self._keys[index] = job.key
                 self._bar.skip()
             else:
                 yield job
-            seen.setdefault(digest, path)
 
     def made(self, job: Job, environment: Environment, account: Mapping[str, Any] | None = None) -> None:
         """Keeps an environment, on disk when this returns. account: what it took, for the summary."""
-        (record,) = checked_records([environment])
-        self._keep(job, {"environment": record, "account": account})
+        self.keep(job, made_record(environment, account))
 
     def rejected(self, job: Job, reason: str, account: Mapping[str, Any] | None = None) -> None:
         """Keeps the reason why there is no environment."""
-        self._keep(job, {"reason": printable(reason), "account": account})
+        self.keep(job, rejected_record(reason, account))
 
-    def _keep(self, job: Job, record: dict[str, Any]) -> None:
+    def keep(self, job: Job, record: dict[str, Any]) -> None:
+        """Keeps a paper's outcome."""
         self._journal.add(job.name, job.key, record)
         self._keys[job.index] = job.key
         self._bar.advance()
 
-    def write(self, file: IO[bytes]) -> tuple[int, list[dict[str, str]], list[dict[str, Any]], int]:
-        """Writes the environments in the order of the papers. Returns their number, the rejects, all accounts, and how many are left."""
-        made, left = 0, 0
-        rejects: list[dict[str, str]] = []
-        accounts: list[dict[str, Any]] = []
+    def outcomes(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Every paper's name and outcome, in order; None for one that is left over."""
         for index, path in enumerate(self._paths):
-            paper = printable(str(path))
-            record = self._journal.get(paper, self._keys[index]) if index in self._keys else None
-            if record is None and index not in self._reasons:
-                left += 1
-                continue
-            record = record or {"reason": self._reasons[index]}
-            if record.get("account"):
-                accounts.append(record["account"])
-            if "reason" in record:
-                rejects.append({"paper": paper, "reason": record["reason"]})
+            name = printable(str(path))
+            if index in self._reasons:
+                yield name, rejected_record(self._reasons[index])
             else:
-                made += 1
-                file.write(json_line(record["environment"]))
-        return made, rejects, accounts, left
+                yield name, self._journal.get(name, self._keys[index]) if index in self._keys else None
+
+    def accounts(self) -> Iterator[Mapping[str, Any]]:
+        """What the papers took that language models were asked about."""
+        for _, record in self.outcomes():
+            if record and record["account"]:
+                yield record["account"]

@@ -41,7 +41,9 @@ def main() -> None:
 @click.option("--domain", default=None, help="cs, physics, econ, …; otherwise paper.toml or the paper's words decide")
 @click.option("--limit", default=None, type=click.IntRange(1), help="only the first papers")
 @click.option("--max-cost", default=None, type=click.FloatRange(0.0), help="what this call may spend, by the recipe's prices")
-def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | None, limit: int | None, max_cost: float | None) -> None:
+@click.option("--engine", default="process", show_default=True, type=click.Choice(["process", "ray"]), help="this process, or Ray Data")
+@click.option("--workers", default=None, type=click.IntRange(1), help="of Ray  [default: one a CPU; with a recipe one a machine, or a GPU]")
+def build(papers: tuple[Path, ...], out: Path, **options: Any) -> None:
     """Make environments from PAPERS: each one paper, as a directory, .tex, .gz, .tar(.gz) or .zip of LaTeX. Run again to go on."""
     from papergym.data_pipeline.build import build as build_environments
     from papergym.data_pipeline.collection import check_single_papers
@@ -49,7 +51,7 @@ def build(papers: tuple[Path, ...], out: Path, extractor: str, domain: str | Non
     if out.suffix != ".jsonl":
         raise InputError(f"--out {out}: name a .jsonl file to write the environments to")
     check_single_papers(papers)
-    summary = build_environments(papers, out, extractor=extractor, domain=domain, limit=limit, max_cost=max_cost)
+    summary = build_environments(papers, out, **options)
     left = f", {summary.left} left over at the end of the budget: run again to go on" if summary.left else ""
     click.echo(f"{summary.environments} environments in {summary.out}, {summary.rejected} papers rejected, see {summary.rejects}{left}")
     if summary.report:
@@ -325,7 +327,7 @@ def plan(
 
 @main.group()
 def bench() -> None:
-    """Measure what kernels and judges cost."""
+    """Measure what kernels, judges and the data pipeline cost."""
 
 
 @bench.command("kernels")
@@ -402,6 +404,30 @@ def bench_compile(chips: tuple[int, ...], only: str, out: Path | None) -> None:
 def bench_judging(**options: Any) -> None:
     """Judge plans by the three ways and by a plain client on one vLLM server: plans a second, tokens, agreement."""
     from papergym.bench.judging import report
+
+    report(**options)
+
+
+@bench.command("latex")
+@click.argument("papers", nargs=-1, type=PATH)
+@click.option("--fixtures", type=PATH, envvar="PAPERGYM_FIXTURES", help="the folder of real papers that the tests know the content of")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="in which the loaders take turns")
+@click.option("--out", type=PATH, default=None, help="JSON lines")
+def bench_latex(papers: tuple[Path, ...], **options: Any) -> None:
+    """Load PAPERS, folders, by papergym, pylatexenc, pandoc and arxiv-to-prompt: papers a second, and what each reads wrongly."""
+    from papergym.bench.latex import report
+
+    report(papers, **options)
+
+
+@bench.command("build")
+@click.option("--size", "sizes", multiple=True, type=click.IntRange(1), default=(10, 100, 1000, 10000), show_default=True, help="papers")
+@click.option("--asked", "asked_sizes", multiple=True, type=click.IntRange(1), default=(10, 100, 1000), show_default=True, help="by model")
+@click.option("--papers", type=PATH, default=Path("examples/papers"), show_default=True, help="a folder of samples to copy")
+@click.option("--out", type=PATH, default=None, help="JSON lines")
+def bench_build(**options: Any) -> None:
+    """Build environments of ever more papers, by rules and by a scripted model: memory, papers a second, and calls that the cache saves."""
+    from papergym.bench.build_scale import report
 
     report(**options)
 

@@ -1,6 +1,6 @@
 """From a paper to what an environment is made of: stages, question and reference, rubric; and the models that do it, opened once."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from papergym.data_pipeline.lm.tasks import together
 from papergym.environment import STAGES
 from papergym.model.generation.chat_models import open_chat_model
 from papergym.model.generation.chat_session import Asker, Budget, Prices, Tally, connect
+from papergym.model.generation.reply_cache import Replies, ReplyCache
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,17 @@ class Models:
         """Requests that were answered from disk."""
         return sum(asker.from_cache for asker in self._askers.values())
 
+    async def idle(self) -> None:
+        """Waits for the requests that are under way: of papers that were given up, there may be some."""
+        for asker in self._askers.values():
+            await asker.idle()
+
 
 @asynccontextmanager
-async def open_models(recipe: Recipe, budget: Budget, cache: str) -> AsyncIterator[Models]:
-    """Opens every model once, however many parts it has. cache: the file that keeps the replies."""
+async def open_models(
+    recipe: Recipe, budget: Budget, cache: str, open_replies: Callable[[str], Replies] = ReplyCache
+) -> AsyncIterator[Models]:
+    """Opens every model once, however many parts it has. cache: the file that keeps the replies, which open_replies opens."""
     uses = (recipe.extractor, *recipe.proposers, recipe.merger)
     async with AsyncExitStack() as stack:
         askers: dict[bytes, Asker] = {}
@@ -74,13 +82,21 @@ async def open_models(recipe: Recipe, budget: Budget, cache: str) -> AsyncIterat
             spec = ({"cache": cache} if use.model.get("kind") == "http" else {}) | use.model
             served = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
             if served not in connections:
-                connection = connect(open_chat_model(spec), spec, cache)
+                connection = connect(_open(spec, open_replies), spec, cache, open_replies)
                 connections[served] = connection, await stack.enter_async_context(connection.connected())
             connection, send = connections[served]
             if _key(use) not in askers:
                 askers[_key(use)] = asker = Asker(connection.known, send, use.prices or Prices(), budget)
                 stack.push_async_callback(asker.close)
         yield Models(recipe, askers)
+
+
+def _open(spec: Mapping[str, Any], open_replies: Callable[[str], Replies]) -> Any:
+    if spec.get("kind") != "http":
+        return open_chat_model(spec)
+    model: Any = open_chat_model({**spec, "cache": None})
+    model.client.replies = open_replies(spec["cache"])
+    return model
 
 
 def _key(use: ModelUse) -> bytes:

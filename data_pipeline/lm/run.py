@@ -3,12 +3,13 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from papergym.data_pipeline.lm.criteria import Voted
-from papergym.data_pipeline.lm.recipe import load_recipe
+from papergym.data_pipeline.lm.recipe import Recipe, load_recipe
 from papergym.data_pipeline.lm.replies import Rejected
 from papergym.data_pipeline.lm.route import Account, Models, open_models
 from papergym.data_pipeline.lm.tasks import together
@@ -16,6 +17,7 @@ from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.model.generation.chat_session import Budget, BudgetSpent
 from papergym.model.generation.event_loop import run_to_end
+from papergym.model.generation.reply_cache import Replies
 from papergym.progress import Bar
 
 J = TypeVar("J")
@@ -33,8 +35,14 @@ class Outcomes(Protocol[J]):
     def rejected(self, job: J, reason: str, account: Mapping[str, Any]) -> None: ...
 
 
+class Notes(Protocol):
+    """What shows a short text beside a count: a Bar."""
+
+    def note(self, text: str) -> None: ...
+
+
 class ModelRun(ABC, Generic[J]):
-    """What a recipe makes of jobs. fingerprint: of all that decides what the environments are.
+    """What a recipe makes of jobs. fingerprint: of all that decides what the environments are; asked: requests that were sent.
 
     cache: the file for the replies, where the recipe names none. made_with: what decides beside the recipe.
     """
@@ -48,11 +56,29 @@ class ModelRun(ABC, Generic[J]):
         self._priced = any(use.prices for use in uses)
         self._budget = Budget(max_cost)
         self.fingerprint = hashlib.sha256(f"{self._recipe.fingerprint()} {made_with}".encode()).hexdigest()[:16]
-        self._asked = self._from_cache = 0
+        self.asked = self._from_cache = 0
 
     @abstractmethod
     async def _environment(self, job: J, models: Models, account: Account) -> Environment:
         """What becomes of a job. Raises Rejected with the reason when nothing does."""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self._recipe
+
+    @property
+    def budget(self) -> Budget:
+        """Of this call."""
+        return self._budget
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the budget: a copy in another process begins with `join`."""
+        return self.__dict__ | {"_budget": None}
+
+    def join(self, budget: Budget, open_replies: Callable[[str], Replies]) -> AbstractAsyncContextManager[Models]:
+        """The models of a copy in another process, paid from `budget`; what open_replies makes of a file's name keeps the replies."""
+        self._budget = budget
+        return open_models(self._recipe, budget, self._cache, open_replies)
 
     def run(self, outcomes: Outcomes[J], bar: Bar) -> None:
         """Gives every job its outcome, as far as the budget reaches. Raises InputError when a model can't be reached."""
@@ -65,23 +91,34 @@ class ModelRun(ABC, Generic[J]):
             async def work() -> None:
                 for job in jobs:
                     try:
-                        await self._one(outcomes, bar, job, models)
+                        await self.one(outcomes, bar, job, models)
                     except BudgetSpent:
                         return
 
             try:
                 await together(work() for _ in range(self._recipe.papers_at_once))
             finally:
-                self._asked, self._from_cache = models.asked, models.from_cache
+                self.count(models.asked, models.from_cache)
 
-    async def _one(self, outcomes: Outcomes[J], bar: Bar, job: J, models: Models) -> None:
+    def count(self, asked: int, from_cache: int, spent: float = 0.0) -> None:
+        """Adds to what the report says was done now. spent: from another budget than this one's."""
+        self.asked += asked
+        self._from_cache += from_cache
+        self._budget.spent += spent
+
+    def spending(self, asked: int) -> str:
+        """A note for a progress bar."""
+        return f"{asked} requests" + (f", cost {self._budget.spent:.4g}" if self._priced else "")
+
+    async def one(self, outcomes: Outcomes[J], bar: Notes, job: J, models: Models) -> None:
+        """Gives a job its outcome. Raises BudgetSpent, and InputError when a model can't be reached."""
         account = Account()
         outcome: Environment | str
         try:
             outcome = await self._environment(job, models, account)
         except Rejected as error:
             outcome = str(error)
-        bar.note(f"{models.asked} requests" + (f", cost {self._budget.spent:.4g}" if self._priced else ""))
+        bar.note(self.spending(models.asked))
         if isinstance(outcome, Environment):
             outcomes.made(job, outcome, account.record())
         else:
@@ -105,7 +142,7 @@ class ModelRun(ABC, Generic[J]):
             total["reference"] += account["reference_sentences_dropped"]
         money = f" for {total['took cost']:.4g}, {self._budget.spent:.4g} of it now" if self._priced else ""
         lines = [
-            f"requests: {self._asked} sent, {self._from_cache} answered from {self._cache}; all together took "
+            f"requests: {self.asked} sent, {self._from_cache} answered from {self._cache}; all together took "
             f"{total['took requests']}, {total['took prompt_tokens']} tokens in and {total['took completion_tokens']} out{money}"
         ]
         if any(count for name, count in total.items() if name.startswith("sentences ")):

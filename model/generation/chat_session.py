@@ -10,7 +10,7 @@ import orjson
 
 from papergym.errors import InputError
 from papergym.model.generation.chat_models import ChatModel, ChatReply, ChatRequest, ChatText
-from papergym.model.generation.reply_cache import ReplyCache
+from papergym.model.generation.reply_cache import Replies, ReplyCache
 
 Send = Callable[[ChatRequest], Awaitable[ChatReply]]
 _MESSAGE_TOKENS = 32  # at most, that a chat template puts around a message
@@ -119,6 +119,11 @@ class Asker:
         if not task.cancelled():
             task.exception()  # whoever waited has it; where nobody did, nobody is told
 
+    async def idle(self) -> None:
+        """Waits for what is under way, though nobody else may."""
+        while self._under_way:
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
     async def close(self) -> None:
         """Stops what nobody waits for any more."""
         tasks = list(self._under_way.values())
@@ -146,23 +151,26 @@ class Connection(Protocol):
         ...
 
 
-def connect(model: ChatModel, spec: Mapping[str, Any], cache: str | None) -> Connection:
+def connect(
+    model: ChatModel, spec: Mapping[str, Any], cache: str | None, open_replies: Callable[[str], Replies] = ReplyCache
+) -> Connection:
     """The model itself if it takes requests one by one, else one that hands them on in batches and keeps the replies in `cache`.
 
     spec: what the model was opened with, by which its replies are known.
     """
-    return model if hasattr(model, "connected") else Batches(model, spec, cache)  # type: ignore[return-value]
+    if hasattr(model, "connected"):
+        return model  # type: ignore[return-value]
+    return Batches(model, spec, open_replies(cache) if cache is not None else None)
 
 
 class Batches:
     """A Connection to a model in this process: while it answers one batch, the next one gathers."""
 
-    def __init__(self, model: ChatModel, spec: Mapping[str, Any], cache: str | None):
-        self._model, self._spec = model, dict(spec)
-        self._cache = ReplyCache(cache) if cache is not None else None
+    def __init__(self, model: ChatModel, spec: Mapping[str, Any], replies: Replies | None):
+        self._model, self._spec, self._replies = model, dict(spec), replies
 
     def known(self, request: ChatRequest) -> ChatReply | None:
-        reply = self._cache.get(self._key(request)) if self._cache is not None else None
+        reply = self._replies.get(self._key(request)) if self._replies is not None else None
         return None if reply is None else _reply(orjson.loads(reply))
 
     @asynccontextmanager
@@ -194,8 +202,8 @@ class Batches:
                     future.set_exception(error)
                 continue
             for (request, future), reply in zip(batch, replies, strict=True):
-                if self._cache is not None and reply.refused is None:
-                    self._cache.put(self._key(request), orjson.dumps(asdict(reply)))
+                if self._replies is not None and reply.refused is None:
+                    self._replies.put(self._key(request), orjson.dumps(asdict(reply)))
                 if not future.done():
                     future.set_result(reply)
 

@@ -15,7 +15,7 @@ import orjson
 
 from papergym.errors import InputError
 from papergym.model.generation.event_loop import run_to_end
-from papergym.model.generation.reply_cache import ReplyCache
+from papergym.model.generation.reply_cache import Replies, ReplyCache
 
 try:
     import httpx2
@@ -77,12 +77,16 @@ class _Unusable(Exception):
 
 
 class HttpClient:
-    """Posts JSON bodies and returns what could be read from the replies. failed_attempts counts those that brought nothing."""
+    """Posts JSON bodies and returns what could be read from the replies.
+
+    replies: where they are kept, the endpoint's cache if nobody sets another; None keeps none. failed_attempts counts those that brought
+    nothing.
+    """
 
     def __init__(self, endpoint: Endpoint):
         self._endpoint = endpoint
         self._url = endpoint.url.rstrip("/")
-        self._cache = ReplyCache(endpoint.cache) if endpoint.cache is not None else None
+        self.replies: Replies | None = ReplyCache(endpoint.cache) if endpoint.cache is not None else None
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key_variable is not None:
             self._headers["Authorization"] = f"Bearer {os.environ[endpoint.api_key_variable]}"
@@ -91,7 +95,7 @@ class HttpClient:
 
     def known(self, path: str, body: Mapping[str, Any], read: Read[T]) -> T | None:
         """What `read` makes of the reply that the cache has, None without one."""
-        reply = self._cache.get(_request(path, body)) if self._cache is not None else None
+        reply = self.replies.get(_request(path, body)) if self.replies is not None else None
         return None if reply is None else read(body, orjson.loads(reply))
 
     @asynccontextmanager
@@ -112,8 +116,8 @@ class HttpClient:
             async def post(path: str, body: Mapping[str, Any], read: Read[T]) -> T | Refusal:
                 async with slots:
                     value, reply = await self._post(http, path, body, read)
-                if self._cache is not None and reply is not None:
-                    self._cache.put(_request(path, body), reply)
+                if self.replies is not None and reply is not None:
+                    self.replies.put(_request(path, body), reply)
                 return value
 
             yield post

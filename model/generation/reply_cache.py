@@ -3,8 +3,17 @@
 import hashlib
 import sqlite3
 from pathlib import Path
+from typing import Protocol
 
 from papergym.errors import InputError
+
+
+class Replies(Protocol):
+    """What keeps replies by their requests."""
+
+    def get(self, request: bytes) -> bytes | None: ...
+
+    def put(self, request: bytes, reply: bytes) -> None: ...
 
 
 class ReplyCache:

@@ -26,7 +26,7 @@ def test_records_are_found_again_after_a_kill_at_any_byte(tmp_path):
 
 def test_it_begins_anew_with_other_settings_and_goes_when_finished(tmp_path):
     path = tmp_path / "journal"
-    for fingerprint, known in (("f", False), ("f", True), ("g", False), (None, False), (None, False)):
+    for fingerprint, known in (("f", False), ("f", True), ("g", False), ("f", False)):
         journal = Journal(path, fingerprint)
         assert (journal.get("p", "k") is not None) == known, fingerprint
         journal.add("p", "k", {"reason": "r"})
