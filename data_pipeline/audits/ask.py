@@ -77,7 +77,7 @@ class Examiner:
         return self._model.usage
 
     def ask(self, probe: Probe, environments: Sequence[Environment]) -> list[list[bool | None]]:
-        """The answers on every environment's criteria; None where no reply could be read after all retries.
+        """The answers on every environment's criteria; None where no reply could be read after all retries, or the request was refused.
 
         Raises InputError when the model can't be reached; what it answered before is in its cache, if it has one.
         """
@@ -91,11 +91,14 @@ class Examiner:
 
     def _ask(self, probe: Probe, environments: Sequence[Environment]) -> list[list[bool | None]]:
         answers: list[list[bool | None]] = [[None] * len(environment.rubric) for environment in environments]
+        refused: set[int] = set()  # too long, say: they would be again
         for attempt in range(self._config.retries + 1):
             open_places = [(place, [i for i, answer in enumerate(row) if answer is None]) for place, row in enumerate(answers)]
-            asked = [(place, chosen) for place, chosen in open_places if chosen]
+            asked = [(place, chosen) for place, chosen in open_places if chosen and place not in refused]
             requests = [self._request(probe, environments[place], chosen, attempt) for place, chosen in asked]
             for (place, chosen), reply in zip(asked, self._model.complete(requests) if requests else (), strict=True):
+                if reply.refused is not None:
+                    refused.add(place)
                 for text in reply.texts:
                     for index, verdict in zip(chosen, parse_verdicts(text.text, len(chosen)), strict=True):
                         answers[place][index] = verdict

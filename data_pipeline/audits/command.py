@@ -139,7 +139,7 @@ def _report(figures: Mapping[str, Any], examiner: Examiner | None, out: Path) ->
     if examiner:
         usage = examiner.usage
         text += (
-            f"{usage.requests} requests, {usage.from_cache} answered from the cache; {usage.prompt_tokens} prompt tokens, "
-            f"{usage.completion_tokens} generated\n"
+            f"{usage.requests} requests, {usage.refused} of them refused, {usage.from_cache} answered from the cache; "
+            f"{usage.prompt_tokens} prompt tokens, {usage.completion_tokens} generated\n"
         )
     return text

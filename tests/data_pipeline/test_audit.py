@@ -226,6 +226,14 @@ def test_what_could_not_be_read_is_asked_for_again_and_then_not_scored(judge_fil
     assert "1. The plan compares throughput" in asked[1] and "walk" not in asked[1] and "Attempt 2" in asked[1] and "Attempt 3" in asked[2]
 
 
+def test_what_is_refused_is_not_asked_again_and_not_scored(judge_file, scripted_server):
+    refusal = scripted_server.Misbehaviour(400, b'{"error": {"message": "maximum context length is 9 tokens"}}')
+    scripted_server.answer = lambda body: refusal if "caches" in str(body) else by_rule(body)
+    examiner = open_examiner(str(judge_file))
+    assert examiner.ask(LEAKAGE, [CACHES, MEALS]) == [[None] * 4, [False, False]]
+    assert len(scripted_server.requests) == 2 and examiner.usage.refused == 1
+
+
 @pytest.mark.parametrize("problem", ["busy", "broken", "cut", "junk", "truncated", "nothing"])
 def test_a_server_that_fails_first_changes_nothing(judge_file, scripted_server, problem):
     scripted_server.misbehave_first([scripted_server.problems[problem]], by_rule)

@@ -164,11 +164,11 @@ def test_an_audit_by_a_real_model_answers_for_every_criterion(url, tmp_path):
         assert share["mean"] == pytest.approx(types.count(dimension) / len(types)) and share["unscored"] == 2
         by_dimension = found["leakage"]["model"][dimension]
         assert by_dimension["count"] == sum(criterion.dimension == dimension for e in made for criterion in e.rubric)
-    # Two questions about each environment; the long one is refused, and asked about once more.
-    assert f"{2 * len(made) + 4} requests, 0 answered from the cache" in result.output
+    # Two questions about each environment; for the long one both are refused, and not asked again.
+    assert f"{2 * len(made) + 2} requests, 2 of them refused, 0 answered from the cache" in result.output
     first = (tmp_path / "audit/audit.json").read_bytes()
     again = CliRunner().invoke(main, command, catch_exceptions=False)
-    assert f"4 requests, {2 * len(made)} answered from the cache" in again.output
+    assert f"2 requests, 2 of them refused, {2 * len(made)} answered from the cache" in again.output
     assert (tmp_path / "audit/audit.json").read_bytes() == first
 
 
