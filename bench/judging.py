@@ -6,14 +6,11 @@ the same length limits. Plans go in rounds, each judged by every way in turn, so
 server's prefix cache is emptied before each turn. Plans and environments are those of the judge's exam.
 """
 
-import os
-import platform
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from itertools import chain, cycle, islice
 from pathlib import Path
 from statistics import median
@@ -21,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from papergym.bench.provenance import provenance
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import append_jsonl
@@ -87,14 +85,10 @@ def report(
         with vllm_server(path, log=Path(work) / "log", python=python or sys.executable, environment=variables, **options) as server:
             turns = measure(server, exam_plans(plans), rounds, concurrency)
             vllm = orjson.loads(urllib.request.urlopen(server.url.removesuffix("/v1") + "/version").read())["version"]
-    record = {
-        "command": " ".join(["papergym", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-        "versions": {"python": platform.python_version(), "papergym": version("papergym"), "torch": version("torch"), "vllm": vllm},
-        **{"model": Path(model).name, "dtype": dtype, "plans": plans, "rounds": rounds, "concurrency": concurrency},
-        **summary(turns),
-    }
+    place = provenance("papergym")
+    place["versions"] |= {"vllm": vllm}
+    settings = {"model": Path(model).name, "dtype": dtype, "plans": plans, "rounds": rounds, "concurrency": concurrency}
+    record = place | settings | summary(turns)
     print(as_markdown(record))
     if out is not None:
         append_jsonl(out, [record])

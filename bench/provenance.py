@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 
-def provenance(command: str, *packages: str) -> dict[str, object]:
+def provenance(command: str, *packages: str) -> dict[str, Any]:
     """Command with its arguments, commit, date, machine and versions, also of the packages named: None for one that is absent."""
     git = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True)
     return {
