@@ -17,6 +17,17 @@ _REQUIRED = (
     "rms_norm_eps",
     "max_position_embeddings",
 )
+# What an optional field of config.json must be, where it is there.
+_KINDS: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("architectures", "layer_types"), (str, "a list of strings")),
+    **dict.fromkeys(("rope_scaling", "rope_parameters", "quantization_config"), (dict, "an object")),
+    **dict.fromkeys(("tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "norm_topk_prob"), (bool, "true or false")),
+    **dict.fromkeys(("bos_token_id", "pad_token_id", "max_window_layers", "sliding_window"), (int, "an integer")),
+    "mlp_only_layers": (int, "a list of integers"),
+    "rope_theta": (float, "a number"),
+    "hidden_act": (str, "a string"),
+    "model_type": (str, "a string"),
+}
 _EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step")
 
 
@@ -97,6 +108,7 @@ class ModelConfig:
         for contents in (config, generation):
             if not isinstance(contents, Mapping | None):
                 raise InputError(f"a JSON object is needed, not {type(contents).__name__}")
+        _check_kinds(config)
         architecture = _hf_architecture(config)
         for name in _REQUIRED:
             _check_positive(name, config.get(name))
@@ -232,8 +244,24 @@ def _check_positive(name: str, value: Any) -> None:
     if value is None:
         raise InputError(f"{name} is missing")
     kinds = int | float if name in ("rms_norm_eps", "rope_theta") else int
-    if isinstance(value, bool) or not isinstance(value, kinds) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
         raise InputError(f"{name} is {value!r}: a positive {'number' if kinds is not int else 'integer'} is needed")
+
+
+def _check_kinds(config: Mapping[str, Any]) -> None:
+    for name, (kind, words) in _KINDS.items():
+        value = config.get(name)
+        if words.startswith("a list"):
+            fits = isinstance(value, list) and all(_is_a(item, kind) for item in value)
+        else:
+            fits = _is_a(value, kind)
+        if value is not None and not fits:
+            raise InputError(f"{name} is {value!r}: {words} is needed")
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    """As JSON sees it: true is no number, and an integer is a number."""
+    return isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _hf_architecture(config: Mapping[str, Any]) -> str:
@@ -266,7 +294,9 @@ def _hf_rope_theta(config: Mapping[str, Any]) -> float:
     partial = parameters.get("partial_rotary_factor", config.get("partial_rotary_factor"))
     if partial not in (None, 1):
         raise InputError(f"partial_rotary_factor {partial!r} is not supported: only 1 is")
-    return float(parameters.get("rope_theta") or config.get("rope_theta") or 10000.0)
+    theta = parameters.get("rope_theta") or config.get("rope_theta") or 10000.0
+    _check_positive("rope_theta", theta)
+    return float(theta)
 
 
 def _reject_sliding_window(config: Mapping[str, Any]) -> None:

@@ -61,11 +61,12 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise InputError(f"LoRA rank is {self.rank!r}: a positive integer is needed")
-        if not isinstance(self.alpha, int | float) or not 0 < self.alpha < math.inf:
+        if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0 < self.alpha < math.inf:
             raise InputError(f"LoRA alpha is {self.alpha!r}: a positive number is needed")
         if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise InputError(f"LoRA dropout is {self.dropout!r}: at least 0 and below 1 is needed")
-        if isinstance(self.target_modules, str) or not self.target_modules:
+        names = self.target_modules
+        if not isinstance(names, list | tuple | set) or not names or not all(isinstance(name, str) for name in names):
             raise InputError(f"LoRA target_modules is {self.target_modules!r}: a list with some of {', '.join(PROJECTIONS)} is needed")
         if unknown := sorted(set(self.target_modules) - set(PROJECTIONS)):
             raise InputError(f"LoRA target module {unknown[0]!r} is not supported: use some of {', '.join(PROJECTIONS)}")

@@ -155,6 +155,22 @@ def test_names_what_is_not_supported(change, named):
         ModelConfig.from_hf(QWEN3 | change)
 
 
+ODD_VALUES = ["x", ["x"], {"a": 1}, -1, 1.5, True, float("nan"), [None], [[1]]]
+
+
+@pytest.mark.parametrize("source", [QWEN3, QWEN3 | EXPERTS, QWEN2])
+def test_a_field_of_any_other_kind_is_read_or_refused_by_name(source):
+    """Every field of a config.json replaced by values of every JSON type: never another error than the sentence."""
+    refused = 0
+    for name in (*source, "quantization_config", "rope_parameters", "layer_types", "mlp_only_layers", "bos_token_id"):
+        for value in ODD_VALUES:
+            try:
+                ModelConfig.from_hf(source | {name: value})
+            except InputError as error:
+                refused += name in str(error) or name in ("architectures", "rope_scaling", "rope_parameters", "layer_types")
+    assert refused > 60
+
+
 def test_a_sliding_window_that_no_layer_uses_is_accepted():
     ModelConfig.from_hf(QWEN2 | {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 28})
     ModelConfig.from_hf(QWEN2 | {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 0})
