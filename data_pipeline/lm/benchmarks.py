@@ -9,11 +9,11 @@ from typing import Any
 
 from papergym.data_pipeline.benchmarks import BENCHMARKS, BenchmarkSummary, nothing, reject
 from papergym.data_pipeline.journal import Journal
-from papergym.data_pipeline.ledger import printable
+from papergym.data_pipeline.ledger import made_record, rejected_record
 from papergym.data_pipeline.lm.route import Account, Models, elicit
 from papergym.data_pipeline.lm.run import ModelRun
 from papergym.data_pipeline.prompts import PROMPTS
-from papergym.environment import Environment, checked_records
+from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import atomic_write, json_line, write_jsonl
 from papergym.progress import Bar, progress_bar
@@ -50,7 +50,7 @@ def elicit_benchmarks(environments: Sequence[Environment], out: Path, recipe: st
             accounts: list[Mapping[str, Any]] = []
             made = dict.fromkeys(BENCHMARKS, 0)
             for job, record in outcomes.all():
-                if record.get("account"):
+                if record["account"]:
                     accounts.append(record["account"])
                 if "reason" in record:
                     rejects.append(reject(job.environment, job.benchmark, record["reason"]))
@@ -113,11 +113,10 @@ class _Outcomes:
                 self._bar.skip()
 
     def made(self, job: Job, environment: Environment, account: Mapping[str, Any]) -> None:
-        (record,) = checked_records([environment])
-        self._keep(job, {"environment": record, "account": account})
+        self._keep(job, made_record(environment, account))
 
     def rejected(self, job: Job, reason: str, account: Mapping[str, Any]) -> None:
-        self._keep(job, {"reason": printable(reason), "account": account})
+        self._keep(job, rejected_record(reason, account))
 
     def all(self) -> Iterator[tuple[Job, dict[str, Any]]]:
         """The jobs that have an outcome, in order, each with its record."""
@@ -126,7 +125,7 @@ class _Outcomes:
                 yield job, record
 
     def _record(self, job: Job) -> dict[str, Any] | None:
-        return {"reason": job.reason} if job.posed is None else self._journal.get(job.posed.id, job.key)
+        return rejected_record(job.reason) if job.posed is None else self._journal.get(job.posed.id, job.key)
 
     def _keep(self, job: Job, record: dict[str, Any]) -> None:
         self._journal.add(job.posed.id, job.key, record)
