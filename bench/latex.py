@@ -127,7 +127,7 @@ def _tried(load: Loader, paper: Path) -> Loaded | str:
         with _at_most(SECONDS):
             return load(paper)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:200]
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 @contextmanager
