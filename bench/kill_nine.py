@@ -9,7 +9,6 @@ kill: the moment, the stage and the file that was written last, how many files t
 """
 
 import os
-import random
 import resource
 import shutil
 import signal
@@ -21,11 +20,9 @@ from pathlib import Path
 
 import click
 
-from papergym.bench.provenance import provenance
-from papergym.bench.same_files import differing_files
+from papergym.bench.kills import compare_after_kills, cpu_seconds_of
 from papergym.bench.tiny import RECIPE, write_tiny_model
 from papergym.errors import InputError, exit_on_input_error
-from papergym.files import append_jsonl, write_jsonl
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # for so small a model more threads only wait for each other
 PAPERS = ("bid-preparation", "bursty-compaction", "late-invoices")  # the last one is marked as held out
@@ -65,21 +62,9 @@ def run_and_kill(command: list[str], cpu_seconds: float) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
-def cpu_seconds_of(pid: int) -> float:
-    """User and system time of a process, as Linux tells it in its stat file, fields 14 and 15."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _cpu_seconds_of_children() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def last_written(run: Path) -> str | None:
-    """The file of a run directory that was touched last."""
-    files = [path for path in run.rglob("*") if path.is_file()] if run.exists() else []
-    return str(max(files, key=lambda path: path.stat().st_mtime_ns).relative_to(run)) if files else None
 
 
 def stage_of(file: str | None) -> str:
@@ -101,24 +86,12 @@ def main(kills: int, out: Path, seed: int, papers: Path) -> None:
     with exit_on_input_error(), tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         command = prepare(work, papers)
-        seconds = run_to_the_end(command)
-        (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
-        write_jsonl(out, [provenance("python -m papergym.bench.kill_nine") | {"undisturbed": {"cpu_seconds": round(seconds, 2)}}])
-        moments, failures = random.Random(seed), 0
-        for number in range(kills):
-            moment = moments.uniform(0, seconds)
-            killed = run_and_kill(command, moment)
-            file = last_written(work / "run")
-            again = run_to_the_end(command)
-            files, differing = differing_files(work / "undisturbed", work / "run")
-            record = {"kill": number, "moment": round(moment, 3), "killed": killed, "stage": stage_of(file), "last_written": file}
-            record |= {"files": files, "equal": not differing, "differing": differing, "cpu_seconds": round(again, 2)}
-            append_jsonl(out, [record])
-            click.echo(f"{number + 1}/{kills} at {moment:.1f} s in {record['stage']}: {', '.join(differing) or 'equal'}")
-            failures += bool(differing)
-            shutil.rmtree(work / "run")
-    if failures:
-        sys.exit(f"{failures} of {kills} runs ended with other files than the undisturbed one")
+        compare_after_kills(
+            *(work, kills, seed, out, "python -m papergym.bench.kill_nine"),
+            run=lambda: run_to_the_end(command),
+            run_and_kill=lambda moment: run_and_kill(command, moment),
+            stage_of=stage_of,
+        )
 
 
 if __name__ == "__main__":

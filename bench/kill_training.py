@@ -8,10 +8,7 @@ ran; then one line a kill. Runs are forks of this process, which shares its impo
 """
 
 import os
-import random
-import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -22,13 +19,10 @@ from pathlib import Path
 import click
 import torch
 
-from papergym.bench.kill_nine import cpu_seconds_of, last_written
-from papergym.bench.provenance import provenance
-from papergym.bench.same_files import differing_files
+from papergym.bench.kills import compare_after_kills, cpu_seconds_of
 from papergym.bench.tiny import write_tiny_model
 from papergym.config import from_mapping
 from papergym.environment import Criterion, Environment, write_environments
-from papergym.files import append_jsonl, write_jsonl
 from papergym.judge.scoring import open_judge
 
 TRAINERS = {
@@ -106,23 +100,11 @@ def main(kills: int, out: Path, seed: int, steps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         train = prepare(work, steps)
-        _, seconds = in_a_fork(train, work / "log")
-        (work / "run").rename(work / "undisturbed")  # so that every run has the same path in its files
-        write_jsonl(out, [provenance("python -m papergym.bench.kill_training") | {"undisturbed": {"cpu_seconds": round(seconds, 2)}}])
-        moments, failures = random.Random(seed), 0
-        for number in range(kills):
-            moment = moments.uniform(0, seconds)
-            killed, _ = in_a_fork(train, work / "log", moment)
-            file = last_written(work / "run")
-            _, again = in_a_fork(train, work / "log")
-            files, differing = differing_files(work / "undisturbed", work / "run")
-            record = {"kill": number, "moment": round(moment, 3), "killed": killed, "last_written": file}
-            append_jsonl(out, [record | {"files": files, "equal": not differing, "differing": differing, "cpu_seconds": round(again, 2)}])
-            click.echo(f"{number + 1}/{kills} at {moment:.2f} s after {file}: {', '.join(differing) or 'equal'}")
-            failures += bool(differing)
-            shutil.rmtree(work / "run")
-    if failures:
-        sys.exit(f"{failures} of {kills} runs ended with other files than the undisturbed one")
+        compare_after_kills(
+            *(work, kills, seed, out, "python -m papergym.bench.kill_training"),
+            run=lambda: in_a_fork(train, work / "log")[1],
+            run_and_kill=lambda moment: in_a_fork(train, work / "log", moment)[0],
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A model and a recipe so small that the whole demo runs in seconds: for tests and for benches that run it many times."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -42,25 +43,26 @@ group_size = 2
 """
 
 
-def write_tiny_model(directory: Path, context: int = 2048) -> Path:
+def write_tiny_model(directory: Path, context: int = 2048, head_dim: int = 8, write_tokenizer: Callable[[Path], int] | None = None) -> Path:
     """Writes a random two-layer Qwen3 with a byte tokenizer as a Hugging Face directory, and returns the directory.
 
-    context: max_position_embeddings. A byte is a token, so the prompts of real papers need 16384.
+    context: max_position_embeddings. A byte is a token, so the prompts of real papers need 16384. head_dim: vLLM's attention on a CPU needs
+    32. write_tokenizer: another one, whose first token ends a text and whose third ends a turn; returns the size of its vocabulary.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = ModelConfig(
         architecture="qwen3",
-        vocab_size=write_byte_tokenizer(directory),
-        hidden_size=32,
-        intermediate_size=64,
+        vocab_size=(write_tokenizer or write_byte_tokenizer)(directory),
+        hidden_size=4 * head_dim,
+        intermediate_size=8 * head_dim,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=8,
+        head_dim=head_dim,
         rms_norm_eps=1e-6,
         max_position_embeddings=context,
         tie_word_embeddings=True,
-        eos_token_ids=(258, 256),
+        eos_token_ids=(2, 0) if write_tokenizer else (258, 256),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -51,32 +51,9 @@ LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 1, "lora_target_mo
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A random two-layer Qwen3 whose tokenizer was trained on the judge's prompts. vLLM's attention on a CPU needs heads of 32."""
-    from papergym.model.config import ModelConfig
-    from papergym.model.decoder import CausalLM
-    from papergym.model.weights import save_model
+    from papergym.bench.tiny import write_tiny_model
 
-    directory = tmp_path_factory.mktemp("qwen3")
-    config = ModelConfig(
-        architecture="qwen3",
-        vocab_size=write_tokenizer(directory),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        rms_norm_eps=1e-6,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        eos_token_ids=(2, 0),
-    )
-    torch.manual_seed(0)
-    model = CausalLM(config)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)
-    save_model(model, directory)
-    return directory
+    return write_tiny_model(tmp_path_factory.mktemp("qwen3"), context=4096, head_dim=32, write_tokenizer=write_tokenizer)
 
 
 def write_tokenizer(directory):
