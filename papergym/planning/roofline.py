@@ -12,8 +12,11 @@ GEMM_SHARE = 0.75  # of the peak of the matrix units that cuBLAS reaches on larg
 TILE_SHARE = 0.6  # the same for tl.dot
 MEMORY_SHARE = 0.85  # of the memory's peak that long reads and writes reach
 ISSUE_SHARE = 0.8  # of the instruction slots that element-wise loops fill
-ROW_INSTRUCTIONS = 242  # of divergence_rows for an entry, three walks together: 2184 on sm_90 less what is outside the loops, for 8 columns
-ROW_BYTES = 28  # of fp32 that these walks read and write for an entry, besides the gradient
+# divergence_rows for an entry, its three walks together, by the machine code of sm_90 at V = 151936: all instructions, those of them with
+# half as many lanes a clock (comparisons, selections, integers) and those with an eighth (exponentials), which have units of their own.
+ROW_INSTRUCTIONS, ROW_HALF, ROW_EIGHTH = 132, 18, 7.25
+ROW_SLOTS = max(ROW_INSTRUCTIONS, 2 * ROW_HALF, 8 * ROW_EIGHTH)
+ROW_BYTES = 24  # of fp32 that these walks read for an entry, besides the gradient that they write
 WORKSPACE_BYTES = 512 << 20
 GEMM_ROWS = 128
 
@@ -70,7 +73,7 @@ def jsd_seconds(device: Device, rows: int, width: int, vocabulary: int, itemsize
     chunks = -(-rows // _chunk_rows(width, vocabulary))
     head = chunks * vocabulary * width * itemsize
     project = device.seconds(4 * entries * width, head + 8 * entries)
-    walks = device.seconds(0, (ROW_BYTES + itemsize) * entries, instructions=ROW_INSTRUCTIONS * entries)
+    walks = device.seconds(0, (ROW_BYTES + itemsize) * entries, instructions=ROW_SLOTS * entries)
     contract = device.seconds(2 * entries * width, head + itemsize * entries)
     return project + walks + contract
 

@@ -26,7 +26,8 @@ def test_the_kernels_of_training_stay_in_their_budget(tmp_path):
     records += compile_kernels(tmp_path / "compile.jsonl", "--chip", "86", "--only", "statistics bfloat16")
     assert [record["kernel"].split()[0] for record in records] == ["divergence_rows", "gradient_tile", "softmax_statistics"]
     assert all(record["spills"] == record["stack"] == 0 and record["registers"] <= 255 for record in records)
-    assert records[0]["occupancy"] >= 1 / 3 and records[0]["registers"] <= 128  # two rows on a processor at a time
+    assert records[0]["occupancy"] >= 2 / 3 and records[0]["registers"] <= 64  # four rows on a processor at a time
+    assert records[0]["instructions"] <= 2000  # in three loops over 8 columns and once a row
     assert records[2]["matrix_instructions"]["HMMA"] >= 64 and 64 << 10 <= records[2]["shared_bytes"] <= 99 << 10
 
 
