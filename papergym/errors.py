@@ -14,11 +14,17 @@ class InputError(ValueError):
 
 @contextmanager
 def exit_on_input_error() -> Iterator[None]:
-    """Prints an InputError or a file-system error as one line on stderr and exits with code 2. Everything else propagates."""
+    """Prints an InputError or a file-system error as one line on stderr and exits with code 2; numbers that are not finite, with code 1.
+
+    Everything else propagates.
+    """
+    code = 2
     try:
         yield
     except InputError as error:
         message = str(error)
+    except FloatingPointError as error:
+        message, code = str(error), 1
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in NO_ROOM:
@@ -26,4 +32,4 @@ def exit_on_input_error() -> Iterator[None]:
     else:
         return
     print(f"papergym: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

@@ -156,3 +156,9 @@ def test_only_a_regular_file_is_replaced(tmp_path):
             pass
     assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["folder", "link", "pipe"]
+
+
+def test_numbers_that_are_not_finite_end_with_a_sentence_and_code_1(capsys):
+    with pytest.raises(SystemExit) as stop, exit_on_input_error():
+        raise FloatingPointError("step 2: loss nan")
+    assert stop.value.code == 1 and capsys.readouterr().err == "papergym: step 2: loss nan\n"
