@@ -32,6 +32,7 @@ from papergym.model.decoder import CausalLM
 from papergym.model.lora import LoraConfig, apply_lora, lora_parameters, save_adapter
 from papergym.model.weights import save_model
 from papergym.planning.memory import Workload, adapter_parameters
+from papergym.training.profiling import profile_call, snapshot_memory
 
 BAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the loss and, relative, of the adapter's gradient
 
@@ -82,6 +83,16 @@ class Shape:
         return torch.randint(0, self.vocabulary, (groups, self.prompt), generator=torch.Generator().manual_seed(2))
 
 
+def trace(shape: Shape, device: str, dtype: str, profile: Path | None, memory_snapshot: Path | None) -> None:
+    """Traces a GRPO step of papergym instead of timing anything: time into one directory, memory into the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write_model(shape, Path(folder))
+        for record, directory in ((profile_call, profile), (snapshot_memory, memory_snapshot)):
+            if directory is not None:
+                _in_new_process(step_peers.trace, shape, device, getattr(torch, dtype), Path(folder), record, directory)
+                print((directory / "operators.txt").read_text(encoding="utf-8"))
+
+
 def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_python: str | None, out: Path | None) -> None:
     """Checks, times and prints a table of papergym and of the others whose names contain `only`; writes JSON lines to `out`.
 
@@ -125,7 +136,7 @@ def _contenders(vllm_python: str | None) -> dict[str, Callable[..., step_peers.F
     return found
 
 
-def _in_new_process(measure: Callable[..., step_peers.Figures], *arguments: Any) -> step_peers.Figures:
+def _in_new_process(measure: Callable[..., Any], *arguments: Any) -> Any:
     """So that what one leaves behind in memory and in thread pools is not the next one's."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, *arguments).result()

@@ -40,36 +40,50 @@ MAX_GRADIENT_NORM = 1.0
 WARM_UP = 1
 
 
-def papergym(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
-    model = load_adapter(load_model(folder / "model", dtype=dtype, device=device), folder / "adapter").train()
-    parameters = lora_parameters(model)
-    pairs = [(row[:1], row[1:]) for row in shape.batch().tolist()]
-    engine = TorchEngine(model)
+class _Ours:
+    """This package's model with its adapter, and what is measured of it."""
 
-    def logprobs(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Tensor, tuple[int, ...]]:
-        packed = pack(pairs, torch.device(device))
-        out = fused_linear_logprob(predicting_hidden(model, packed), model.head_weight, packed.targets)
+    def __init__(self, shape: "Shape", device: str, dtype: torch.dtype, folder: Path) -> None:
+        self.shape, self.device = shape, torch.device(device)
+        self.model = load_adapter(load_model(folder / "model", dtype=dtype, device=device), folder / "adapter").train()
+        self.engine, self.parameters = TorchEngine(self.model), lora_parameters(self.model)
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-6)
+
+    def loss(self) -> Tensor:
+        return -self._logprobs([(row[:1], row[1:]) for row in self.shape.batch().tolist()])[0].mean()
+
+    def sample(self, prompts: Tensor, seed: int) -> list[list[Sequence[int]]]:
+        settings = SamplingParams(n=self.shape.samples, max_tokens=self.shape.sampled, seed=seed)
+        return [[completion.token_ids for completion in group] for group in self.engine.generate(prompts.tolist(), settings)]
+
+    def grpo_step(self, seed: int) -> None:
+        prompts = self.shape.prompts(1)
+        (completions,) = self.sample(prompts, seed)
+        rewards = torch.tensor([statistics.mean(completion) / self.shape.vocabulary for completion in completions])
+        current, mask = pad_rows(*self._logprobs([(prompts[0].tolist(), completion) for completion in completions]))
+        advantages = group_advantages(rewards, self.shape.samples)
+        terms, _ = policy_terms("token_mean", current, current.detach(), advantages, mask, kl_weight=0.0)
+        (terms.sum() / mask.sum()).backward()
+        _update(self.optimizer, self.parameters)
+
+    def _logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Tensor, tuple[int, ...]]:
+        packed = pack(pairs, self.device)
+        out = fused_linear_logprob(predicting_hidden(self.model, packed), self.model.head_weight, packed.targets)
         return out.logprob, packed.lengths
 
-    def sample(prompts: list[list[int]], seed: int) -> list[list[list[int]]]:
-        groups = engine.generate(prompts, SamplingParams(n=shape.samples, max_tokens=shape.sampled, seed=seed))
-        return [[completion.token_ids for completion in group] for group in groups]
 
-    def grpo_step(seed: int) -> None:
-        (prompt,) = shape.prompts(1).tolist()
-        (completions,) = sample([prompt], seed)
-        rewards = torch.tensor([statistics.mean(completion) / shape.vocabulary for completion in completions])
-        current, mask = pad_rows(*logprobs([(prompt, completion) for completion in completions]))
-        terms, _ = policy_terms("token_mean", current, current.detach(), group_advantages(rewards, shape.samples), mask, kl_weight=0.0)
-        (terms.sum() / mask.sum()).backward()
-        _update(optimizer, parameters)
+def papergym(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    ours = _Ours(shape, device, dtype, folder)
+    figures = _training(ours.loss, ours.optimizer, ours.parameters, shape, device, repeats)
+    figures |= _sampling(ours.sample, shape, device, repeats)
+    figures["GRPO"] = spread(_timed(ours.grpo_step, device, repeats), shape.samples * shape.sampled)
+    return figures | {"GRPO_peak_bytes": peak_bytes(partial(ours.grpo_step, 0), device)}
 
-    optimizer = torch.optim.AdamW(parameters, lr=1e-6)
-    figures = _training(lambda: -logprobs(pairs)[0].mean(), optimizer, parameters, shape, device, repeats)
-    figures |= _sampling(lambda prompts, seed: sample(prompts.tolist(), seed), shape, device, repeats)
-    taken = _timed(grpo_step, device, repeats)
-    figures["GRPO"] = spread(taken, shape.samples * shape.sampled)
-    return figures | {"GRPO_peak_bytes": peak_bytes(partial(grpo_step, 0), device)}
+
+def trace(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, record: Callable[..., None], directory: Path) -> None:
+    """Traces a GRPO step of this package, with a range for each part of it, by profile_call or snapshot_memory."""
+    ours = _Ours(shape, device, dtype, folder)
+    record(partial(ours.grpo_step, 0), directory)
 
 
 def hugging_face(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:

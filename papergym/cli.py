@@ -371,12 +371,27 @@ def bench_kernels(
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--only", default="", help="beside papergym, implementations whose name contains this")
 @click.option("--vllm-python", default=None, help="the interpreter of an installation that has vLLM and papergym: samples beside it")
+@click.option("--profile", type=PATH, default=None, help="instead: a Chrome trace of a GRPO step and its dearest operators, in this folder")
+@click.option("--memory-snapshot", type=PATH, default=None, help="instead: the operators that allocate most; on a GPU every allocation")
 @click.option("--out", type=PATH, default=None, help="JSON lines")
-def bench_step(device: str, dtype: str, repeats: int, only: str, vllm_python: str | None, out: Path | None, **shape: Any) -> None:
+def bench_step(
+    device: str,
+    dtype: str,
+    repeats: int,
+    only: str,
+    vllm_python: str | None,
+    profile: Path | None,
+    memory_snapshot: Path | None,
+    out: Path | None,
+    **shape: Any,
+) -> None:
     """Time a training step, sampling and a GRPO step beside Hugging Face with PEFT, TRL and vLLM, on the same weights and tokens."""
-    from papergym.bench.step import Shape, report
+    from papergym.bench.step import Shape, report, trace
 
-    report(Shape(**shape), device, dtype, repeats, only, vllm_python, out)
+    if profile or memory_snapshot:
+        trace(Shape(**shape), device, dtype, profile, memory_snapshot)
+    else:
+        report(Shape(**shape), device, dtype, repeats, only, vllm_python, out)
 
 
 @bench.command("compile")

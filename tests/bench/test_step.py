@@ -1,5 +1,6 @@
 """The bench of a whole step, in small: both contenders compute the same, and a difference is told."""
 
+import gzip
 import json
 
 import pytest
@@ -46,3 +47,14 @@ def test_a_contender_that_computes_something_else_is_refused(monkeypatch):
     monkeypatch.setattr(step, "_in_new_process", lambda measure, *arguments: measure(*arguments))
     with pytest.raises(InputError, match=r"the two disagree: loss .*, gradients 1\.0e-02 apart"):
         step.report(SHAPE, "cpu", "float32", 1, "Hugging", None, None)
+
+
+@pytest.mark.slow
+def test_traces_of_time_and_of_memory(tmp_path, capsys):
+    step.trace(SHAPE, "cpu", "float32", tmp_path / "time", tmp_path / "memory")
+    assert "Self CPU Mem" in (tmp_path / "memory" / "operators.txt").read_text() and "aten::mm" in capsys.readouterr().out
+    for name in ("time", "memory"):
+        with gzip.open(tmp_path / name / "trace.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        assert any(event["name"] == "aten::mm" for event in events)
+        assert any(event["name"] == "[memory]" for event in events) == (name == "memory")
