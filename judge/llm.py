@@ -11,7 +11,7 @@ from papergym.judge.general import load_general
 from papergym.judge.prompts import TEMPLATES, Grading
 from papergym.judge.scoring import Scored, Verdict, combine, version_of
 from papergym.judge.ways import WAYS
-from papergym.model.generation.chat_models import ChatModel, ChatRequest, open_chat_model
+from papergym.model.generation.chat_models import HOTTEST, ChatModel, ChatRequest, open_chat_model
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,11 @@ class LlmJudgeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"llm judge, alpha {self.alpha}: a number from 0 to 1 is needed")
-        for name, least in (("retries", 0), ("temperature", 0), ("thinking_tokens", 0), ("reason_length", 1)):
+        for name, least in (("retries", 0), ("thinking_tokens", 0), ("reason_length", 1)):
             if not getattr(self, name) >= least:
                 raise InputError(f"llm judge, {name} {getattr(self, name)}: a number from {least} is needed")
+        if not 0 <= self.temperature <= HOTTEST:
+            raise InputError(f"llm judge, temperature {self.temperature}: a number from 0 to {HOTTEST} is needed")
         if self.way == "logprob" and self.thinking_tokens:
             raise InputError(
                 "llm judge, thinking_tokens: the way 'logprob' reads the first token, so the model can't think; use json or single"

@@ -14,6 +14,7 @@ from papergym.data_pipeline.prompts import PROMPTS
 from papergym.data_pipeline.words import words
 from papergym.environment import DIMENSIONS
 from papergym.errors import InputError
+from papergym.model.generation.chat_models import HOTTEST
 from papergym.model.generation.chat_session import Prices
 
 # What may differ between two runs that make the same environments.
@@ -39,9 +40,11 @@ class ModelUse:
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("reply_tokens", 1), ("thinking_tokens", 0), ("temperature", 0.0), ("characters_per_token", 0.1)):
+        for name, least in (("reply_tokens", 1), ("thinking_tokens", 0), ("characters_per_token", 0.1)):
             if not getattr(self, name) >= least:
                 raise InputError(f"{name} {getattr(self, name)}: a number from {least} is needed")
+        if not 0 <= self.temperature <= HOTTEST:
+            raise InputError(f"temperature {self.temperature}: a number from 0 to {HOTTEST} is needed")
         if self.room < 500:
             raise InputError(
                 f"context {self.context}: replies and thinking take {self.reply_tokens + self.thinking_tokens} of it, and what is left for "

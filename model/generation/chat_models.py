@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from papergym.errors import InputError
 from papergym.registry import resolve
 
+HOTTEST = 2.0  # the highest temperature that servers take
 # kind: a function that takes the rest of the specification as keywords. Imported on first use.
 CHAT_MODELS: dict[str, Any] = {
     "http": "papergym.model.generation.http_chat:open_http_chat",

@@ -210,6 +210,7 @@ def test_faulty_criteria_are_refused_and_others_asked_for(run, write_papers, wri
         ("papers_at_once = 0\n", "papers_at_once 0"),
         ('benchmark = "innov"\n[rubric]\ndimensions = ["experiment"]\n', "benchmark 'innov'"),
         ("[extractor]\ncontext = 2000\n", "context 2000"),
+        ("[extractor]\ntemperature = 2.5\n", "temperature 2.5: a number from 0 to 2.0"),
         ("[extractor]\nprices = { input = -1.0 }\n", "input -1.0"),
         ("model = 3\n", "unknown key 'model'"),
     ],

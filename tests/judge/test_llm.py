@@ -281,6 +281,7 @@ def test_the_general_criteria_come_with_the_rubric_and_no_reference_is_invented(
         ({"way": "guess"}, "judge.way"),
         ({"alpha": 2.0}, "alpha 2.0"),
         ({"retries": -1}, "retries -1"),
+        ({"temperature": 2.5}, "temperature 2.5: a number from 0 to 2.0"),
         ({"way": "logprob", "thinking_tokens": 10}, "thinking_tokens"),
         ({"modell": {}}, "judge.modell"),
         ({"model": {"url": "http://a/v1"}}, "'kind'"),
