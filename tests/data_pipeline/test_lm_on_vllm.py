@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 from click.testing import CliRunner
 
 from papergym.cli import main
@@ -35,30 +34,9 @@ VARIABLES = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TOR
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A random two-layer Qwen3 of bytes. vLLM's attention on a CPU needs heads of 32."""
-    from papergym.bench.tiny import write_byte_tokenizer
-    from papergym.model.config import ModelConfig
-    from papergym.model.decoder import CausalLM
-    from papergym.model.weights import save_model
+    from papergym.bench.tiny import write_tiny_model
 
-    directory = tmp_path_factory.mktemp("qwen3")
-    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = ModelConfig(
-        architecture="qwen3",
-        vocab_size=write_byte_tokenizer(directory),
-        head_dim=32,
-        rms_norm_eps=1e-6,
-        max_position_embeddings=16384,
-        tie_word_embeddings=True,
-        eos_token_ids=(258, 256),
-        **shape,
-    )
-    torch.manual_seed(0)
-    model = CausalLM(config)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)
-    save_model(model, directory)
-    return directory
+    return write_tiny_model(tmp_path_factory.mktemp("qwen3"), context=16384, head_dim=32)
 
 
 @pytest.fixture(scope="module")
