@@ -1,6 +1,6 @@
 """Papers loaded by papergym and by three other tools, each as one would first use it, all to the same form.
 
-Of the others only arxiv-to-prompt chooses a main file; pylatexenc and pandoc get the first with a \\documentclass, by depth and name.
+Of the others only arxiv-to-prompt chooses a main file; pylatexenc and pandoc are told papergym's choice.
 """
 
 import json
@@ -12,6 +12,8 @@ from typing import Any
 
 from papergym.bench.latex_checks import Loaded
 from papergym.data_pipeline.latex import load_paper
+from papergym.data_pipeline.latex.main_file import choose_main
+from papergym.data_pipeline.latex.sources import read_sources
 from papergym.errors import InputError
 
 try:
@@ -44,7 +46,7 @@ def by_pylatexenc(folder: Path) -> Loaded:
     for node in _walk(nodes, main.parent):
         if isinstance(node, LatexEnvironmentNode) and node.environmentname == "abstract":
             abstract = to_text.nodelist_to_text(node.nodelist)
-        elif isinstance(node, LatexMacroNode) and node.macroname in _LEVELS:
+        elif isinstance(node, LatexMacroNode) and node.macroname in _LEVELS and node.nodeargd and node.nodeargd.argnlist:
             sections.append((_LEVELS[node.macroname], to_text.nodelist_to_text([node.nodeargd.argnlist[-1]])))
     body = [node for node in nodes if isinstance(node, LatexEnvironmentNode) and node.environmentname == "document"]
     return Loaded(abstract, sections, to_text.nodelist_to_text(body[0].nodelist if body else nodes))
@@ -120,11 +122,10 @@ def _tree(nodes: Any) -> Iterator[tuple[int, str]]:
 
 
 def _main_file(folder: Path) -> Path:
-    found = sorted(folder.rglob("*.tex"), key=lambda path: (len(path.parts), path.name))
-    documents = [path for path in found if path.is_file() and "\\documentclass" in _read(path)]
-    if not documents:
-        raise ValueError(f"no .tex file of {folder.name} has a \\documentclass")
-    return documents[0]
+    main = choose_main(read_sources(folder).files, [])
+    if main is None:
+        raise ValueError(f"no .tex file of {folder.name} is a document")
+    return folder / main
 
 
 def _read(path: Path) -> str:

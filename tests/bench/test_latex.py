@@ -38,14 +38,14 @@ def test_what_a_loader_gets_wrong_is_named_and_a_failure_counts():
 
 def test_texts_are_compared_by_letters():
     assert letters(r"A \textbf{Gain} of 12\%, na\"ive_x") == "againof12naivex" and letters("Café – Ω") == "caféω"
-    truth = ("main.tex", "T", "We shake", "are timed.", ["A", "B"], ["C"], 4)
+    truth = ("main.tex", "T", "We shake", "are timed.", ["A", "B"], ["C"], 5)  # four with headings
     right = Loaded(r"We \emph{shake} rods. They are timed.", [(1, "A"), (2, "a"), (1, "B"), (1, "C")], "kept words")
     assert faults_of_paper(right, truth, ["kept words"], ["lost", r"\iffalse"]) == (5, [])
     wrong = Loaded("We shake", [(1, "A"), (1, "B")], "lost words")
     assert faults_of_paper(wrong, truth, ["kept words"], ["lost"])[1] == [
         "abstract 'We shake' … 'We shake'",
         "2 sections of level 1, not the 3 that there are",
-        "2 sections in all, not 4",
+        "2 sections in all, not 5",
         "loses 'kept words'",
         "keeps 'lost'",
     ]
