@@ -80,7 +80,7 @@ def _say(record: dict[str, Any], out: Path | None) -> dict[str, Any]:
     record = {key: round(value, 4) if isinstance(value, float) else value for key, value in record.items()}
     click.echo(record, err=True)
     if out is not None:
-        append_jsonl(out, [provenance("papergym bench build") | record])
+        append_jsonl(out, [provenance("papergym") | record])
     return record
 
 

@@ -61,7 +61,7 @@ def report(papers: Sequence[Path], fixtures: Path | None, rounds: int, out: Path
         for name, faults in record["wrong"].items():
             click.echo(f"{record['loader']}, {name}: {'; '.join(faults)}")
     if out is not None:
-        header = provenance("papergym bench latex", "pylatexenc", "arxiv-to-prompt", "pypandoc_binary")
+        header = provenance("papergym", "pylatexenc", "arxiv-to-prompt", "pypandoc_binary")
         append_jsonl(out, [header | record for record in records])
 
 
