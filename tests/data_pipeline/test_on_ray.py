@@ -74,12 +74,14 @@ def test_rules_give_the_same_files(on_ray, tmp_path, monkeypatch):
 
 
 EXTRACTOR = """
-import os, signal
+import os, signal, sys, time
 from papergym.data_pipeline.extract import extract_stages
 
 def noted(paper):
+    machine = sys.modules["ray"].get_runtime_context().get_node_id() if "ray" in sys.modules else "here"
     with open({log!r}, "a") as file:
-        file.write(paper.title + "\\n")
+        file.write(paper.title.split()[0] + " " + machine + "\\n")
+    time.sleep({seconds})
     if "{deadly}" in paper.title:
         os.kill(os.getpid(), signal.SIGKILL)
     return extract_stages(paper)
@@ -88,10 +90,11 @@ def noted(paper):
 
 @pytest.fixture
 def command(tmp_path, write_titled):
-    """command(papers, deadly="-", engine="ray"): the command line of a build by an extractor outside the package, and its environment."""
+    """command(papers, deadly="-", engine="ray", seconds=0.0): the command line of a build by an extractor outside the package, and its
+    environment."""
 
-    def make(papers, deadly="-", engine="ray"):
-        (tmp_path / "outside_noted.py").write_text(EXTRACTOR.format(log=str(tmp_path / "log"), deadly=deadly))
+    def make(papers, deadly="-", engine="ray", seconds=0.0):
+        (tmp_path / "outside_noted.py").write_text(EXTRACTOR.format(log=str(tmp_path / "log"), deadly=deadly, seconds=seconds))
         arguments = [*map(str, papers), "--out", str(tmp_path / f"{engine}.jsonl"), "--extractor", "outside_noted:noted"]
         more = ["--engine", "ray", "--workers", "2"] if engine == "ray" else []
         return [sys.executable, "-m", "papergym.cli", "build", *arguments, *more], os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -118,7 +121,7 @@ def write_titled(tmp_path):
 @pytest.mark.slow
 def test_a_paper_that_kills_its_worker_is_rejected_and_the_others_are_made(tmp_path, command, write_titled):
     line, variables = command(write_titled(6), deadly="T3x")
-    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "5 environments" in done.stdout and "1 papers rejected" in done.stdout
     (reject,) = map(json.loads, (tmp_path / "ray.rejects.jsonl").read_text().splitlines())
@@ -132,7 +135,7 @@ def test_killed_and_given_again_it_repeats_no_finished_paper(tmp_path, command, 
     papers = write_titled(14)
     line, variables = command(papers)
     process = subprocess.Popen(line, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal, ends = tmp_path / ".ray.jsonl.journal", time.monotonic() + 120
+    journal, ends = tmp_path / ".ray.jsonl.journal", time.monotonic() + 600
     while (journal.read_bytes().count(b"\n") if journal.exists() else 0) < 5:  # a head and four papers
         assert process.poll() is None and time.monotonic() < ends
         time.sleep(0.02)
@@ -141,12 +144,38 @@ def test_killed_and_given_again_it_repeats_no_finished_paper(tmp_path, command, 
     finished = {Path(json.loads(line)["paper"]).name for line in journal.read_text().splitlines()[1:] if line.endswith("}")}
     time.sleep(3)  # until its workers have gone too
     before = (tmp_path / "log").read_text()
-    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     again = {"paper" + title.split()[0][1:-1] for title in (tmp_path / "log").read_text()[len(before) :].splitlines()}
     assert again == {paper.name for paper in papers} - finished and 4 <= len(finished) < 14
     line, variables = command(papers, engine="process")
     assert subprocess.run(line, env=variables, capture_output=True).returncode == 0
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "process.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_of_two_machines_one_goes_away(tmp_path, command, write_titled, monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    line, variables = command(write_titled(16), seconds=0.4)
+    monkeypatch.setenv("PYTHONPATH", variables["PYTHONPATH"])  # of the machines
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        other = cluster.add_node(num_cpus=1)
+        process = subprocess.Popen(line, env=variables | {"RAY_ADDRESS": cluster.address}, stderr=subprocess.PIPE, text=True)
+        ends = time.monotonic() + 600
+        while (tmp_path / "log").read_text().count(other.node_id) < 3 if (tmp_path / "log").exists() else True:
+            assert process.poll() is None and time.monotonic() < ends
+            time.sleep(0.05)
+        cluster.remove_node(other, allow_graceful=False)
+        _, errors = process.communicate(timeout=900)
+        assert process.returncode == 0, errors
+    finally:
+        cluster.shutdown()
+    worked = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert len({machine for _, machine in worked}) == 2 and 16 <= len(worked) <= 16 + 3  # those under way there are done again
+    alone, variables = command([tmp_path / f"paper{number}" for number in range(16)], engine="process")
+    assert subprocess.run(alone, env=variables, capture_output=True).returncode == 0
     assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "process.jsonl").read_bytes()
 
 
@@ -186,7 +215,8 @@ def test_language_models_are_asked_the_same_and_once(on_ray, write_papers, write
 
 @pytest.mark.slow
 def test_the_budget_holds_over_workers(two_workers, write_papers, write_recipe, scripted_server, tmp_path):
-    recipe = write_recipe("papers_at_once = 2\n[extractor]\nreply_tokens = 3000\nprices = { input = 1000.0, output = 1000.0 }\n")
+    cache = f"papers_at_once = 2\ncache = {json.dumps(str(tmp_path / 'replies.sqlite'))}\n"
+    recipe = write_recipe(f"{cache}[extractor]\nreply_tokens = 3000\nprices = {{ input = 1000.0, output = 1000.0 }}\n")
     usage, good = {"prompt_tokens": 900, "completion_tokens": 100}, scripted_server.answer  # 1 a request
     scripted_server.answer = lambda body: scripted_server.completion([good(body)], usage=usage)
     papers, summary, calls = write_papers(4), None, 0
@@ -201,6 +231,8 @@ def test_the_budget_holds_over_workers(two_workers, write_papers, write_recipe, 
             assert "the budget was spent before" in str(error)
         assert 0 < len(scripted_server.requests) - before <= 2 * CALLS
     assert calls > 1 and summary.environments == 4 and requests_of(scripted_server) == 4 * CALLS
+    alone = build(papers, tmp_path / "alone.jsonl", extractor=recipe, created="2026-12-01")
+    assert alone.out.read_bytes() == summary.out.read_bytes() and len(scripted_server.requests) == 4 * CALLS
 
 
 @pytest.mark.slow
@@ -234,11 +266,11 @@ def test_killed_it_pays_for_no_reply_twice(write_papers, write_recipe, scripted_
         return script["reply"](body)
 
     scripted_server.answer = answer
-    assert process.wait(timeout=120) == -signal.SIGKILL
+    assert process.wait(timeout=900) == -signal.SIGKILL
     time.sleep(3)  # until its workers have gone too
     asked = len(scripted_server.requests)
     scripted_server.answer = script["reply"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert 5 * CALLS <= len(scripted_server.requests) <= 5 * CALLS + 2 + max(0, asked - 25)  # but for those under way
     alone = build(papers, tmp_path / "alone.jsonl", extractor=write_recipe(f"cache = {json.dumps(str(tmp_path / 'out.replies.sqlite'))}"))
