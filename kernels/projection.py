@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-TILE_BYTES = 4 << 20  # one upcast tile of a half-precision head: stays in cache between the upcast and the GEMM
+TILE_BYTES = 4 << 20  # of the head that one GEMM reads: stays in cache, for a narrower head also between the upcast and the GEMM
 
 
 def accumulation_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -52,18 +52,14 @@ def row_chunks(rows: int, bytes_per_row: int, workspace_bytes: int) -> Iterator[
 
 
 def head_tiles(head: torch.Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:
-    """The head [V, H] in the given dtype: whole if it has it, else by tiles of rows through one reused buffer."""
-    if head.dtype == dtype:
-        yield slice(0, head.shape[0]), head
-        return
+    """The head [V, H] in the given dtype by tiles of rows: views if it has that dtype, else copies in one reused buffer."""
     vocabulary, width = head.shape
     step = min(vocabulary, max(1, TILE_BYTES // (width * dtype.itemsize)))
-    buffer = torch.empty(step, width, dtype=dtype, device=head.device)
+    buffer = None if head.dtype == dtype else torch.empty(step, width, dtype=dtype, device=head.device)
     for start in range(0, vocabulary, step):
-        stop = min(start + step, vocabulary)
-        tile = buffer[: stop - start]
-        tile.copy_(head[start:stop])
-        yield slice(start, stop), tile
+        columns = slice(start, min(start + step, vocabulary))
+        tile = head[columns]
+        yield columns, tile if buffer is None else buffer[: len(tile)].copy_(tile)
 
 
 def project(hidden: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> None:
@@ -79,6 +75,9 @@ def contract(weights: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> No
 
 def add_contraction(weights: torch.Tensor, head: torch.Tensor, out: torch.Tensor) -> None:
     """out [R, H] += weights [R, V] · head; weights and out share one dtype, the head may be narrower."""
+    if head.dtype == out.dtype:  # tiles, of which each reads and writes `out`, would gain nothing
+        out.addmm_(weights, head)
+        return
     for columns, tile in head_tiles(head, out.dtype):
         out.addmm_(weights[:, columns], tile)
 
