@@ -132,7 +132,9 @@ def _contenders(vllm_python: str | None) -> dict[str, Callable[..., step_peers.F
     if find_spec("trl") is not None:
         found |= {"TRL SFT": step_peers.trl_sft, "TRL GRPO": step_peers.trl_grpo}
     if vllm_python is not None:
-        found["vLLM"] = partial(step_peers.vllm, vllm_python)
+        found["vLLM"] = partial(step_peers.vllm, vllm_python, True)
+        found["vLLM, no adapter"] = partial(step_peers.vllm, vllm_python, False)
+        found["papergym, no adapter"] = step_peers.papergym_base
     return found
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from papergym.bench.measure import peak_bytes
 from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import SamplingParams, TorchEngine
-from papergym.model.lora import load_adapter, lora_parameters
+from papergym.model.lora import adapters_disabled, load_adapter, lora_parameters
 from papergym.model.weights import load_model
 from papergym.rl.advantages import group_advantages
 from papergym.rl.losses import policy_terms
@@ -78,6 +78,13 @@ def papergym(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repe
     figures |= _sampling(ours.sample, shape, device, repeats)
     figures["GRPO"] = spread(_timed(ours.grpo_step, device, repeats), shape.samples * shape.sampled)
     return figures | {"GRPO_peak_bytes": peak_bytes(partial(ours.grpo_step, 0), device)}
+
+
+def papergym_base(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    """Samples from the model without its adapter."""
+    ours = _Ours(shape, device, dtype, folder)
+    with adapters_disabled(ours.model):
+        return _sampling(ours.sample, shape, device, repeats)
 
 
 def trace(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, record: Callable[..., None], directory: Path) -> None:
@@ -158,10 +165,12 @@ def trl_grpo(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repe
     return {"GRPO": spread(taken, shape.samples * shape.sampled), "GRPO_peak_bytes": peak}
 
 
-def vllm(python: str, shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
-    """vLLM in another installation's process, which samples from the model without the adapter."""
+def vllm(python: str, adapted: bool, shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    """vLLM in another installation's process, which samples from the model with the adapter or without."""
     asked = {
         "path": str(folder / "model"),
+        "adapter": str(folder / "adapter") if adapted else None,
+        "rank": shape.rank,
         "dtype": str(dtype).removeprefix("torch."),
         "prompts": [shape.prompts(groups).tolist() for groups in shape.groups],
         "samples": shape.samples,
