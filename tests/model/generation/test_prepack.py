@@ -38,7 +38,7 @@ def make(architecture: str, targets: tuple[str, ...]) -> CausalLM:
     ("architecture", "targets"),
     [
         ("qwen3", ()),
-        ("qwen3", ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")),
+        ("qwen3", PROJECTIONS),
         ("qwen2", ("k_proj", "up_proj")),
     ],
 )
