@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import platform
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -37,6 +38,7 @@ except ModuleNotFoundError as error:
     raise InputError("the engine 'ray' needs Ray Data: pip install 'ray[data]'") from error
 
 ATTEMPTS = 3  # at a paper whose worker died
+ANSWER_SECONDS = 10.0  # that a cluster may take to accept a connection
 Row = dict[str, Any]
 
 
@@ -79,6 +81,7 @@ def _cluster() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _check_that_it_answers(os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
@@ -88,6 +91,19 @@ def _cluster() -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_that_it_answers(address: str) -> None:
+    """Ray itself would wait for a cluster at an address, host:port, for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:  # "auto", "local" or a scheme of Ray's own
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no Ray cluster answers at RAY_ADDRESS {address} ({error}); start one there, or unset it to use this machine alone"
+        ) from error
 
 
 def _row_of(job: Job) -> Row:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,6 +34,14 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"the engine 'ray' needs Ray Data: pip install 'ray\[data\]'"):
         build([EXAMPLES / "rod-silo"], tmp_path / "out.jsonl", engine="ray")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)  # where nothing listens any more
+    with pytest.raises(InputError, match=f"no Ray cluster answers at RAY_ADDRESS {address} .*unset it"):
+        build([EXAMPLES / "rod-silo"], tmp_path / "out.jsonl", engine="ray")
 
 
 @pytest.fixture(scope="module")
