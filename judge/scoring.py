@@ -147,7 +147,8 @@ def combine(
 
 
 def _weighted_score(verdicts: Sequence[Verdict | float], points: Sequence[float]) -> float | None:
-    scored = [(verdict, point) for verdict, point in zip(verdicts, points) if verdict is not None]
+    largest = max((abs(point) for point in points), default=0.0) or 1.0  # relative to it no sum overflows
+    scored = [(verdict, point / largest) for verdict, point in zip(verdicts, points) if verdict is not None]
     available = math.fsum(point for _, point in scored if point > 0)
     if available <= 0:
         return None

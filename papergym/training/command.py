@@ -13,7 +13,7 @@ from papergym.errors import exit_on_input_error
 def training_command(config_class: type, run: Callable[..., Path], summary: str) -> click.Command:
     """Builds the click command that reads a configuration of `config_class` and calls run(config, resume=...)."""
 
-    @click.command(help=summary)
+    @click.command(help=summary, context_settings={"help_option_names": ["-h", "--help"]})
     @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="a TOML recipe, see configs/")
     @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="override one key, e.g. optim.lr=1e-5")
     @click.argument("more", nargs=-1, metavar="[KEY=VALUE]…")  # --set takes several: --set a=1 b=2

@@ -131,3 +131,8 @@ def test_scores_name_judge_options_and_version_but_no_address(tmp_path, monkeypa
     record = judge_record(ensemble, open_judge(ensemble))
     assert record["judges"] == [{"kind": "lexical"}, {name: value for name, value in one.items() if name != "version"}]
     assert record["version"].split() == [open_judge("lexical").version, one["version"]]
+
+
+def test_the_largest_weights_there_are():
+    assert combine([True, True, False], [True], weights=[1e308, 1e308, 1e308]) == pytest.approx(0.7 * 2 / 3 + 0.3)
+    assert combine([True, False], [False], weights=[5e-324, 5e-324]) == pytest.approx(0.35)
