@@ -151,8 +151,8 @@ def _draw_per_domain(environments: Sequence[Environment], candidates: set[int], 
         members = possible.get(domain, [])
         if len(members) < rule.per_domain:
             raise InputError(
-                f"domain {domain!r}: {len(members)} papers could be held out, and {rule.per_domain} are asked for; ask for fewer, or name "
-                "the domains to use"
+                f"domain {domain!r}: {len(members)} papers could be held out, and {rule.per_domain} are asked for; ask for fewer, name "
+                "the domains to use, or with environments that are marked as train or held out already give --after"
             )
         chosen = {environment.id for environment in shuffled(members, rule.seed)[: rule.per_domain]}
         drawn |= {label for label in candidates if environments[label].id in chosen}

@@ -52,7 +52,10 @@ class ModelRun(ABC, Generic[J]):
         self._cache = self._recipe.cache or str(cache)
         uses = (self._recipe.extractor, *self._recipe.proposers, self._recipe.merger)
         if max_cost is not None and (unpriced := [use.name for use in uses if use.prices is None]):
-            raise InputError(f"max_cost {max_cost:g}: {recipe} names no prices for {unpriced[0]!r}, so that nothing tells what is spent")
+            raise InputError(
+                f"max_cost {max_cost:g}: {recipe} names no prices for {unpriced[0]!r}, so that nothing tells what is spent; give its "
+                "table prices = { input = …, output = … }, of a million tokens"
+            )
         self._priced = any(use.prices for use in uses)
         self._budget = Budget(max_cost)
         self.fingerprint = hashlib.sha256(f"{self._recipe.fingerprint()} {made_with}".encode()).hexdigest()[:16]

@@ -1,5 +1,6 @@
 """The command line of a trainer: `python -m papergym.distill.train --config FILE [--set key=value …] [--resume | --replay DIR]`."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ def training_command(config_class: type, run: Callable[..., Path], summary: str)
     def command(path: Path, overrides: tuple[str, ...], more: tuple[str, ...], resume: bool, replay: Path | None) -> None:
         with exit_on_input_error():
             config: Any = load_config(config_class, path, overrides + more)
-            click.echo(run(config, resume=resume, replay=replay))
+            adapter = run(config, resume=resume, replay=replay)
+            if int(os.environ.get("RANK", "0")) == 0:
+                click.echo(adapter)
 
     return command
