@@ -76,6 +76,16 @@ def report(sizes: Sequence[int], asked_sizes: Sequence[int], papers: Path, out: 
     click.echo(markdown_table(("build", "papers", "requests"), [(r["build"], r["papers"], r["requests"]) for r in calls]))
 
 
+# The command line, and its peak in KiB at the end. What wait4 says of a child is never less than its parent had at the fork.
+_RUN = """
+import atexit, pathlib, re, sys
+peak = pathlib.Path(sys.argv.pop(1))
+atexit.register(lambda: peak.write_text(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]))
+from papergym.cli import main
+main()
+"""
+
+
 def _say(record: dict[str, Any], out: Path | None) -> dict[str, Any]:
     record = {key: round(value, 4) if isinstance(value, float) else value for key, value in record.items()}
     click.echo(record, err=True)
@@ -98,7 +108,7 @@ def _copies(folder: Path, papers: Path, count: int) -> list[str]:
 
 def _command(work: Path, names: Sequence[str], extractor: str) -> list[str]:
     chosen = "rules" if extractor == "rules" else str(work / "recipe.toml")
-    return [sys.executable, "-m", "papergym.cli", "build", *names, "--out", str(work / "out.jsonl"), "--extractor", chosen]
+    return [sys.executable, "-c", _RUN, str(work / "peak"), "build", *names, "--out", str(work / "out.jsonl"), "--extractor", chosen]
 
 
 def _build(work: Path, names: Sequence[str], extractor: str) -> Cost:
@@ -110,7 +120,7 @@ def _build(work: Path, names: Sequence[str], extractor: str) -> Cost:
         seconds = time.perf_counter() - started
     if status:
         raise RuntimeError(f"the build ended with {os.waitstatus_to_exitcode(status)}: {(work / 'log').read_text()[-2000:]}")
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, int((work / "peak").read_text()) / 1024)
 
 
 def _clear(work: Path) -> None:

@@ -1,6 +1,7 @@
 """A model server on 127.0.0.1 that answers chat requests as a test tells it to, or misbehaves."""
 
 import json
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +47,10 @@ def completion(texts, top_logprobs=None, usage=None):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # connections made at once; those beyond it would wait a second
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exception(), ConnectionError):  # a client that was killed
+            super().handle_error(request, client_address)
 
 
 class ScriptedServer:
