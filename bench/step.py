@@ -84,7 +84,14 @@ class Shape:
 
 
 def trace(shape: Shape, device: str, dtype: str, profile: Path | None, memory_snapshot: Path | None) -> None:
-    """Traces a GRPO step of papergym instead of timing anything: time into one directory, memory into the other."""
+    """Traces a GRPO step of papergym instead of timing anything: time into one directory, memory into the other.
+
+    Raises InputError for a directory that is there already.
+    """
+    _check_device(device)
+    for option, directory in (("--profile", profile), ("--memory-snapshot", memory_snapshot)):
+        if directory is not None and directory.exists():
+            raise InputError(f"{option} {directory}: exists already; name a new folder")
     with tempfile.TemporaryDirectory() as folder:
         _write_model(shape, Path(folder))
         for record, directory in ((profile_call, profile), (snapshot_memory, memory_snapshot)):
@@ -100,6 +107,7 @@ def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_
 
     vllm_python: the interpreter of an installation that has vLLM and this package.
     """
+    _check_device(device)
     kind = getattr(torch, dtype)
     reached = _product_rate(device, kind)
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
@@ -125,6 +133,11 @@ def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_
     error = float((gradient - other_gradient).norm() / other_gradient.norm())
     if not (abs(loss - other_loss) <= BAR[kind] * abs(other_loss) and error <= BAR[kind]):
         raise InputError(f"the two disagree: loss {loss:.6g} and {other_loss:.6g}, gradients {error:.1e} apart; the bar is {BAR[kind]:.0e}")
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch sees no GPU here")
 
 
 def _contenders(vllm_python: str | None) -> dict[str, Callable[..., step_peers.Figures]]:

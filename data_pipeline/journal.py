@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from papergym.errors import InputError
 from papergym.files import json_line
 
 
@@ -31,8 +32,12 @@ class Journal:
             if not line.endswith(b"\n"):  # what a kill cut
                 self._file.truncate(start)
                 break
-            record = orjson.loads(line)
-            self._places[record["paper"], record["key"]] = start, len(line)
+            try:
+                record = orjson.loads(line)
+                self._places[record["paper"], record["key"]] = start, len(line)
+            except (ValueError, KeyError, TypeError) as error:
+                self._file.close()
+                raise InputError(f"{path}: byte {start}: not a record of a build; remove the file, and the build begins anew") from error
 
     def get(self, paper: str, key: str) -> dict[str, Any] | None:
         """The record of a paper, None without one."""

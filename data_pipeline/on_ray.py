@@ -84,7 +84,7 @@ def _cluster() -> Iterator[None]:
     _check_that_it_answers(os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
+    except (ConnectionError, ValueError) as error:
         raise InputError(f"no Ray cluster answers ({error}); start one, or unset RAY_ADDRESS to use this machine alone") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:

@@ -198,7 +198,7 @@ def summarise(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "truncated": sum(answer["finish_reason"] == "length" for answer in answers) / len(answers),
         "unscored": sum(answer.get("reward") is None for answer in answers),
         "unanswered": sum(not answer["plan"] for answer in answers),
-        "refused": sum(is_refusal(answer["plan"]) for answer in answers),
+        "refused": sum(is_refusal(answer["plan"] or "") for answer in answers),
     }
 
 

@@ -424,7 +424,7 @@ def bench_judging(**options: Any) -> None:
 
 
 @bench.command("latex")
-@click.argument("papers", nargs=-1, type=PATH)
+@click.argument("papers", nargs=-1, type=PATH, required=True)
 @click.option("--fixtures", type=PATH, envvar="PAPERGYM_FIXTURES", help="the folder of real papers that the tests know the content of")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="in which the loaders take turns")
 @click.option("--out", type=PATH, default=None, help="JSON lines")

@@ -87,7 +87,8 @@ class OptimTable:
 
     def __post_init__(self) -> None:
         at_least(self, "optim", "warmup_steps", 0)
-        above_zero(self, "optim", "lr", "eps", "max_grad_norm")
+        above_zero(self, "optim", "lr", "max_grad_norm")
+        at_least(self, "optim", "eps", 1e-30)  # a smaller one is 0 in fp32, and 0 / 0 the first step of a weight without gradient
         within(self, "optim", "weight_decay", 0.0, 1.0)
         for name in ("beta1", "beta2"):
             within(self, "optim", name, 0.0, 0.9999999)

@@ -273,6 +273,8 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
                 f"{directory}: already holds a run; add --resume to continue it or choose another run.dir: "
                 f"its {name} is {before.get(name)!r}, not {now[name]!r}"
             )
+        if finished and newest is None:
+            raise InputError(f"{directory}: its checkpoints are gone, so the finished run cannot be continued; choose another run.dir")
         return False
     if newest is not None:
         check_identity(newest, input_hashes(config))

@@ -58,3 +58,11 @@ def test_traces_of_time_and_of_memory(tmp_path, capsys):
             events = json.load(file)["traceEvents"]
         assert any(event["name"] == "aten::mm" for event in events)
         assert any(event["name"] == "[memory]" for event in events) == (name == "memory")
+
+
+def test_nothing_that_is_there_is_replaced(tmp_path):
+    (tmp_path / "thesis.txt").write_text("dear to somebody")
+    for taken in (tmp_path, tmp_path / "thesis.txt"):
+        with pytest.raises(InputError, match="exists already; name a new folder"):
+            step.trace(SHAPE, "cpu", "float32", None, taken)
+    assert (tmp_path / "thesis.txt").read_text() == "dear to somebody"

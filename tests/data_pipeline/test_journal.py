@@ -1,6 +1,9 @@
 """The record of finished papers: what a kill cuts is dropped, what other settings made is not used."""
 
+import pytest
+
 from papergym.data_pipeline.journal import Journal
+from papergym.errors import InputError
 
 
 def test_records_are_found_again_after_a_kill_at_any_byte(tmp_path):
@@ -37,3 +40,14 @@ def test_it_begins_anew_with_other_settings_and_goes_when_finished(tmp_path):
     journal.add("p", "k", {})
     journal.close(finished=True)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0\n", b"{}\n", b"null\n", b"{\n"])
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    journal = Journal(tmp_path / "journal", "maker")
+    journal.add("paper", "key", {"made": 1})
+    journal.close(finished=False)
+    with open(tmp_path / "journal", "ab") as file:
+        file.write(line)
+    with pytest.raises(InputError, match=r"journal: byte \d+: not a record of a build; remove the file"):
+        Journal(tmp_path / "journal", "maker")

@@ -117,6 +117,11 @@ def test_the_same_command_goes_on_and_then_has_nothing_to_do(recipe, tmp_path, e
     assert "this run is finished" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"already holds a run; add --resume .*its optim\.lr is 0\.01, not 0\.1"):
         run(changed(whole, "optim", lr=0.1))
+    checkpoints = tmp_path / "whole" / "checkpoints"
+    checkpoints.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="its checkpoints are gone"):
+        run(changed(whole, "run", steps=8), resume=True)
+    (tmp_path / "elsewhere").rename(checkpoints)
     write_environments(Path(recipe.data.train), environments[:2])  # a finished run of other data is not this run
     with pytest.raises(InputError, match=r"content of data\.train was "):
         run(whole)
