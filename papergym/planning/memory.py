@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from papergym.kernels.linear_logprob.torch import TILE_COLUMNS as CPU_LOGPROB_COLUMNS
 from papergym.kernels.linear_logprob.torch import WORKSPACE_BYTES as CPU_LOGPROB_WORKSPACE
 from papergym.model.config import ModelConfig
 from papergym.model.lora import LoraConfig
@@ -155,8 +156,11 @@ def loss_bytes(work: Workload, row: Row) -> tuple[float, float]:
     if work.algorithm == "opsd":
         limit = JSD_WORKSPACE if work.gpu else JSD_CPU_WORKSPACE
         return (2 * work.itemsize + 4) * states, min(limit, 8.0 * row.supervised * vocabulary)
-    limit, size = (LOGPROB_WORKSPACE, work.itemsize) if work.gpu else (CPU_LOGPROB_WORKSPACE, 4)
-    return (work.itemsize + 4) * states, min(limit, float(size) * row.supervised * vocabulary)
+    if work.gpu:
+        logits = min(LOGPROB_WORKSPACE, float(work.itemsize) * row.supervised * vocabulary)
+    else:
+        logits = min(CPU_LOGPROB_WORKSPACE, 4.0 * row.supervised * min(vocabulary, CPU_LOGPROB_COLUMNS))
+    return (work.itemsize + 4) * states, logits
 
 
 def sampling_bytes(work: Workload) -> dict[str, float]:

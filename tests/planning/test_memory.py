@@ -211,7 +211,8 @@ def test_a_whole_micro_batch_on_a_cpu(algorithm, checkpointing):
             loss_of(work, model).backward()
     [[row]] = micro_batch_rows(work)
     items = training_bytes(work, row, 2)
-    assert items["logits workspace"] > 0.2 * sum(items.values()) or checkpointing == "none"
+    if (algorithm, checkpointing) == ("opsd", "full"):  # elsewhere the fullest moment is in the last layer's backward pass
+        assert items["logits workspace"] > 0.2 * sum(items.values())
     assert sum(items.values()) - items["optimizer"] == pytest.approx(tracker.total("peak"), rel=0.1)
 
 
