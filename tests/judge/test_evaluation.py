@@ -155,7 +155,9 @@ def test_unscored_and_unanswered_are_counted_and_left_out():
     def answer(environment, reward, plan="I can't help with that.", finish="stop", tokens=10):
         return {"environment": environment, "reward": reward, "plan": plan, "finish_reason": finish, "tokens": tokens, "entropy": 1.5}
 
-    summary = summarise([answer("a", 0.2), answer("a", None), answer("b", 0.6, "p", tokens=40), answer("b", 0.0, None, "length", tokens=20)])
+    summary = summarise(
+        [answer("a", 0.2), answer("a", None), answer("b", 0.6, "p", tokens=40), answer("b", 0.0, None, "length", tokens=20)]
+    )
     assert summary["refused"] == 2
     assert summary["reward"]["mean"] == pytest.approx((0.2 + 0.3) / 2)
     assert summary["tokens"]["mean"] == pytest.approx((10 + 30) / 2)
