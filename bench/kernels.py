@@ -267,6 +267,8 @@ def _plot(records: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(len(OPERATIONS), 2, figsize=(10, 10), squeeze=False)
+    names = dict.fromkeys(record["implementation"] for record in records if "milliseconds" in record)
+    colours = {name: f"C{index}" for index, name in enumerate(names)}
     for row, operation in zip(axes, OPERATIONS):
         measured = [record for record in records if record["operation"] == operation and "milliseconds" in record]
         measured = [record for record in measured if record["width"] == measured[0]["width"]]
@@ -274,7 +276,7 @@ def _plot(records: list[dict[str, Any]], path: Path) -> None:
             for name in dict.fromkeys(record["implementation"] for record in measured):
                 points = [(record["rows"], record[field] / unit) for record in measured if record["implementation"] == name]
                 points = [(count, max(value, 0.1)) for count, value in points]  # a log axis has no 0
-                axis.plot(*zip(*points), marker="o", markersize=3, label=name)
+                axis.plot(*zip(*points), marker="o", markersize=3, color=colours[name], label=name)
             axis.set(xscale="log", yscale="log", xlabel="rows N", title=f"{operation}: {'ms' if unit == 1 else 'peak MiB above inputs'}")
             axis.grid(alpha=0.3)
         if measured:
