@@ -8,6 +8,7 @@ import mpmath
 import pytest
 import torch
 
+from papergym.kernels import cpu
 from papergym.kernels.linear_jsd import fused_linear_jsd
 
 SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
@@ -22,6 +23,7 @@ TEACHERS = ["shared head", "own head", "wider"]
 BACKENDS = ["compiled", "eager", "reference"]
 FACTORS = (SHAPES, DTYPES, BETAS, TEMPERATURES, CLIPS, DISTRIBUTIONS, MASKED, TEACHERS)
 FLOOR = 1e-5  # smallest bar
+FEW = 8  # rows, below which their errors say little about the size of rounding
 NOISE = {"near": 0.05, "very near": 1e-3}
 
 
@@ -81,96 +83,121 @@ def make(shape, dtype, distribution, masked, teacher, generator):
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs and their logits in fp64 and fp32, which many settings share."""
+    """Inputs at one temperature, which settings of β and clip share."""
 
     shape: tuple[int, int, int]
     dtype: torch.dtype
     distribution: str
     masked: float
     teacher: str
+    temperature: float
 
     @functools.cached_property
     def inputs(self):
         return make(self.shape, self.dtype, self.distribution, self.masked, self.teacher, torch.Generator().manual_seed(7))
 
-    @functools.cached_property
-    def logits(self):
-        x, wx, y, wy = self.inputs[0]
-        return {kind: (x.to(kind) @ wx.to(kind).T, y.to(kind) @ wy.to(kind).T) for kind in (torch.float64, torch.float32)}
+    def pairs(self, distributions):
+        """The oracle's distributions in fp64 and fp32; of the rows that are judged, and of all if those are too few to sample rounding."""
+        tensors, weights, mask, vocab_size = self.inputs
+        masks = [mask] if mask is None or bool(mask.all()) or int(mask.sum()) >= FEW else [mask, None]
+        for kind in (torch.float64, torch.float32):
+            x, wx, y, wy = (tensor.to(kind) for tensor in tensors)
+            logits = x @ wx.T, y @ wy.T
+            yield [distributions.of(x, wx, logits, weights, self.temperature, chosen, vocab_size) for chosen in masks]
 
 
-def check(backend, check_bars, expected_jsd, case, beta, temperature, clip):
-    tensors, weights, mask, vocab_size = case.inputs
-    arguments = {"beta": beta, "temperature": temperature, "mask": mask, "vocab_size": vocab_size}
-
-    def oracle(kind, **changes):
-        return expected_jsd(*tensors, weights, clip=clip, dtype=kind, logits=case.logits[kind], **arguments | changes)
-
-    exact, plain = oracle(torch.float64), oracle(torch.float32)
-    few = (len(weights) if mask is None else int(mask.sum())) < 8
-    wide = [oracle(kind, mask=None) for kind in (torch.float64, torch.float32) if few]
-
-    shared = tensors[1] is tensors[3]
-    device = device_of(backend)
-    student, head, teacher, teacher_head = (tensor.to(device, copy=True) for tensor in tensors)
-    student.requires_grad_(), head.requires_grad_()
-    # 24 MiB: several chunks at the larger shapes
-    options = {"element_clip": clip, "workspace_bytes": 24 << 20, "backend": backend, "mask": mask if mask is None else mask.to(device)}
-    out = fused_linear_jsd(student, head, teacher, head if shared else teacher_head, **arguments | options)
-    (out.divergence * weights.to(device)).sum().backward()
-
+def bars(oracle, judge, case):
+    """(β, clip) -> a function that holds results, of `run`, to the bars."""
+    distributions, expected = oracle
+    (pair, *all_rows), (plain_pair, *plain_all_rows) = case.pairs(distributions)
+    few = len(pair.hidden) < FEW
     # A log-prob of -g is rounded to g · 2⁻²⁴, a relative error of its probability that no later step can undo.
-    gap = float(case.distribution.split()[1]) / temperature if case.distribution.startswith("gap") else 0
+    gap = float(case.distribution.split()[1]) / case.temperature if case.distribution.startswith("gap") else 0
     floor = {torch.float32: max(FLOOR, 8 * gap * 2**-24), torch.bfloat16: 5e-3}[case.dtype]
 
-    def judge(field, result, *options, per_token=True):
-        values = [getattr(expected, field) for expected in (exact, plain, *wide)]
-        check_bars(field, result.cpu(), *values[:2], *options, per_token=per_token, sample=tuple(values[2:]) or None)
+    def expect(beta, clip):
+        exact, plain = expected.of(pair, beta, clip), expected.of(plain_pair, beta, clip, slack=False)
+        wide = [expected.of(rows, beta, clip, slack=False) for rows in (*all_rows, *plain_all_rows)] or [exact, plain]
 
-    # A clipped endpoint sums terms of either sign, and the rounding of a log-sum-exp enters the sum whole.
-    rounding = 2**-23 * (1 + exact.entropy) if clip is not None and beta in (0, 1) else None
-    judge("divergence", out.divergence, FLOOR, rounding)
-    judge("hidden", student.grad, floor, exact.hidden_slack)
-    judge("head", head.grad, floor, exact.head_slack, per_token=False)
-    judge("entropy", out.entropy)
-    judge("teacher_entropy", out.teacher_entropy)
-    assert int((out.clipped.cpu() - exact.clipped).abs().sum()) <= max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
+        def bar(field, *options, per_token=True):
+            values = [getattr(each, field) for each in (exact, plain, *wide)]
+            return judge(*values[:2], *options, per_token=per_token, sample=tuple(values[2:]) if few else None)
+
+        # A clipped endpoint sums terms of either sign, and the rounding of a log-sum-exp enters the sum whole.
+        rounding = 2**-23 * (1 + exact.entropy) if clip is not None and beta in (0, 1) else None
+        judges = {
+            "divergence": bar("divergence", FLOOR, rounding),
+            "hidden": bar("hidden", floor, exact.hidden_slack),
+            "head": bar("head", floor, exact.head_slack, per_token=False),
+            "entropy": bar("entropy"),
+            "teacher_entropy": bar("teacher_entropy"),
+        }
+
+        def hold(results):
+            for field, holds in judges.items():
+                holds(field, results[field].cpu())
+            allowed = max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
+            assert int((results["clipped"].cpu() - exact.clipped).abs().sum()) <= allowed
+
+        return hold
+
+    return expect
+
+
+def run(backend, case, beta, clip):
+    """The operation's outputs and gradients, by name."""
+    tensors, weights, mask, vocab_size = case.inputs
+    device = device_of(backend)
+    student, head, teacher, teacher_head = (tensor.to(device).detach() for tensor in tensors)
+    teacher_head = head if tensors[1] is tensors[3] else teacher_head
+    student.requires_grad_(), head.requires_grad_()
+    options = {"beta": beta, "temperature": case.temperature, "element_clip": clip, "vocab_size": vocab_size, "backend": backend}
+    options["workspace_bytes"] = 24 << 20  # several chunks at the larger shapes
+    out = fused_linear_jsd(student, head, teacher, teacher_head, mask=None if mask is None else mask.to(device), **options)
+    (out.divergence * weights.to(device)).sum().backward()
+    return vars(out) | {"hidden": student.grad, "head": head.grad}
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "triton"], indirect=True)
-def test_every_pair_of_settings(backend, combination, check_bars, expected_jsd):
+def test_every_pair_of_settings(backend, combination, oracle, judge):
     shape, dtype, beta, temperature, clip, *rest = combination
     if backend == "reference" and shape[2] > 10_000:
         pytest.skip("the plain backend needs fp64 logits of the whole vocabulary")
     if backend == "triton" and not torch.cuda.is_available():
         shape = INTERPRETED[SHAPES.index(shape)]
-    check(backend, check_bars, expected_jsd, Case(shape, dtype, *rest), beta, temperature, clip)
+    case = Case(shape, dtype, *rest, temperature)
+    bars(oracle, judge, case)(beta, clip)(run(backend, case, beta, clip))
 
 
 @pytest.mark.slow
-def test_every_pair_of_settings_at_full_size_in_triton(combination, check_bars, expected_jsd):
+def test_every_pair_of_settings_at_full_size_in_triton(combination, oracle, judge):
     shape, dtype, beta, temperature, clip, *rest = combination
     if shape[2] < 10_000:
-        check("triton", check_bars, expected_jsd, Case(shape, dtype, *rest), beta, temperature, clip)
+        case = Case(shape, dtype, *rest, temperature)
+        bars(oracle, judge, case)(beta, clip)(run("triton", case, beta, clip))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "shape", [pytest.param(shape, marks=pytest.mark.slow if shape in SHAPES[:2] else pytest.mark.soak, id=name(shape)) for shape in SHAPES]
-)
-@pytest.mark.parametrize("backend", BACKENDS[:2], indirect=True)
-def test_whole_product(backend, shape, dtype, distribution, check_bars, expected_jsd):
-    """Masks and teachers take turns, all else is the full product."""
+@pytest.mark.parametrize("shape", SHAPES, ids=name)
+def test_whole_product(shape, dtype, distribution, oracle, judge, monkeypatch):
+    """Masks and teachers take turns, all else is the full product, by both routes of `torch` against one oracle."""
     turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
+    routes = [("eager", lambda: None)] if cpu.library() is None else [("eager", lambda: None), ("compiled", cpu.library)]
     missed = []
     for temperature in TEMPERATURES:
-        case = Case(shape, dtype, distribution, *next(turns))
+        case = Case(shape, dtype, distribution, *next(turns), temperature)
+        expect = bars(oracle, judge, case)
         for beta, clip in itertools.product(BETAS, CLIPS):
-            try:
-                check(backend, check_bars, expected_jsd, case, beta, temperature, clip)
-            except AssertionError as error:
-                missed.append(f"β={beta} T={temperature} clip={clip} {case.masked} {case.teacher}: {str(error).splitlines()[0]}")
+            hold = expect(beta, clip)
+            for route, library in routes:
+                monkeypatch.setattr(cpu, "library", library)
+                try:
+                    hold(run("torch", case, beta, clip))
+                except AssertionError as error:
+                    setting = f"{route} β={beta} T={temperature} clip={clip} {case.masked} {case.teacher}"
+                    missed.append(f"{setting}: {str(error).splitlines()[0]}")
     assert not missed, "\n".join(missed)
 
 
@@ -200,11 +227,11 @@ def test_far_apart(backend, beta, sigma, check_bars, expected_jsd):
 @pytest.mark.parametrize("distribution", ["independent", "one-hot against uniform", "gap 50", "gap 103"])
 def test_the_oracle_in_eighty_digits(distribution, beta, clip, expected_jsd):
     """The same formula, number by number, from the same logits: in fp64 the oracle must not itself be what rounding makes of it."""
-    case = Case((3, 6, 9), torch.float64, distribution, 0.0, "own head")
-    tensors, weights, *_ = case.inputs
-    expected = expected_jsd(*tensors, weights, beta, clip=clip, logits=case.logits[torch.float64])
+    tensors, weights, *_ = Case((3, 6, 9), torch.float64, distribution, 0.0, "own head", 1.0).inputs
+    logits = tensors[0] @ tensors[1].T, tensors[2] @ tensors[3].T
+    expected = expected_jsd(*tensors, weights, beta, clip=clip, logits=logits)
     with mpmath.workdps(80):
-        for row, (student, teacher) in enumerate(zip(*(side.tolist() for side in case.logits[torch.float64]))):
+        for row, (student, teacher) in enumerate(zip(*(side.tolist() for side in logits))):
             q, p = softmax(student), softmax(teacher)
             m = [beta * b + (1 - beta) * a for a, b in zip(q, p)]
             if beta == 0:
