@@ -4,6 +4,7 @@ All randomness is a function of (seed, step), so a run resumed from a checkpoint
 """
 
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,28 +156,30 @@ def load_policy(config: TrainingConfig, ranks: Ranks = ONE) -> Policy:
 def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: str) -> Path:
     """Runs the steps that run.dir lacks and returns the adapter's directory; the caller holds run_lock.
 
-    Raises FloatingPointError before a step on a non-finite loss or gradient; SystemExit(0) after SIGTERM, when the step is done and saved.
+    Raises FloatingPointError before a step on a non-finite loss or gradient; SystemExit when the step in which SIGTERM or Ctrl-C came
+    is done and saved, with 0 and 130.
     """
     directory, ranks = Path(config.run.dir), policy.ranks
     parameters = lora_parameters(policy.model)
     optimizer = build_optimizer(config.optim, parameters)
     saver = Saver(config, policy.model, optimizer, ranks)
     done = saver.restore(config.run.steps)
-    with closing(saver), stop_requests() as stop_requested, ExitStack() as stack:
+    with closing(saver), stop_requests(talks=ranks.size == 1) as has_come, ExitStack() as stack:
         record = stack.enter_context(_recorder(directory, config, title, done)) if ranks.first else None
         for step in range(done + 1, config.run.steps + 1):
             values, records = _step(step, config, algorithm, policy, optimizer, parameters)
             if record is not None:
                 record(step, values, records)
             saver.note(values)
-            stopped = ranks.sum({"stopped": stop_requested()})["stopped"] > 0
+            told = ranks.sum({number.name: has_come(number) for number in (signal.SIGTERM, signal.SIGINT)})
+            stopped = any(told.values())
             if stopped or step % config.run.checkpoint_every == 0 or step == config.run.steps:
                 saver.save(step)
             if stopped and step < config.run.steps:
                 saver.wait()
                 if ranks.first:
                     print(f"{directory}: told to stop; saved at step {step}, the same command goes on from there", file=sys.stderr)
-                raise SystemExit(0)
+                raise SystemExit(128 + signal.SIGINT if told["SIGINT"] else 0)
     adapter = saver.whole_adapter()
     ranks.on_first(lambda: _write_adapter(directory, policy, adapter))
     return directory / ADAPTER

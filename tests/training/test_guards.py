@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -59,24 +61,45 @@ def elsewhere(values, directory):
     return values | {"run": values["run"] | {"dir": directory}}
 
 
-class Stopped(Sft):
-    def collect(self, step, phases):
-        if step == 2:
-            signal.raise_signal(signal.SIGTERM)
-        return super().collect(step, phases)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_told_to_stop_it_saves_and_the_same_command_goes_on(values, tmp_path, capfd, number, code):
+    class Stopped(Sft):
+        def collect(self, step, phases):
+            if step == 2:
+                signal.raise_signal(number)
+            return super().collect(step, phases)
 
-
-def test_sigterm_saves_and_the_same_command_goes_on(values, tmp_path, capfd):
-    before = signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
     undisturbed = run_training(from_mapping(SftConfig, elsewhere(values, str(tmp_path / "whole"))), Sft, "SFT")
     config = from_mapping(SftConfig, values)
     with pytest.raises(SystemExit) as stopped:
         run_training(config, Stopped, "SFT")
-    assert stopped.value.code == 0 and "saved at step 2" in capfd.readouterr().err
+    assert stopped.value.code == code and "saved at step 2, the same command goes on" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_00000002"]
-    assert not (tmp_path / "run/adapter").exists() and signal.getsignal(signal.SIGTERM) is before
+    assert not (tmp_path / "run/adapter").exists()
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
     ours, theirs = (load_file(path / "adapter_model.safetensors") for path in (run_training(config, Sft, "SFT"), undisturbed))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_second_ctrl_c_ends_at_once_and_an_ignored_one_stays_ignored():
+    code = """
+from signal import SIG_IGN, SIGINT, raise_signal, signal
+from papergym.training.guards import stop_requests
+before = signal(SIGINT, SIG_IGN)
+with stop_requests() as has_come:
+    raise_signal(SIGINT)
+    print(has_come(SIGINT))
+signal(SIGINT, before)
+with stop_requests() as has_come:
+    raise_signal(SIGINT)
+    print(has_come(SIGINT), flush=True)
+    raise_signal(SIGINT)
+    print("still here")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "False\nTrue\n")
+    assert done.stderr == "\nCtrl-C: this step ends and is saved; once more ends the run at once, without saving\n"
 
 
 def test_a_step_that_is_not_finite_leaves_its_batch_and_adapter(values):
