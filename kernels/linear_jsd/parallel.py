@@ -3,7 +3,7 @@
 Legend: n rows that the mask keeps, R rows of a chunk, H and Ht hidden widths, v rows of this rank's shards.
 
 Per chunk each rank projects onto its shard and three small collectives follow, each of [k, R] fp32 or fp64: the row maxima; the sums of
-exponentials, which make the log-probabilities those of the whole vocabulary before any entry is clipped; the sums of divergence,
+exponentials, which make the log-probabilities those of the whole vocabulary before any entry is clipped; every rank's sums of divergence,
 derivative, probability and extras. One more sums the hidden gradient [n, H] over the ranks. What a rank keeps for the head's gradient are a
 few numbers a row, so backward needs no collective and ranks may disagree about whether their shard is trained.
 """
@@ -53,7 +53,7 @@ def vocab_parallel_linear_jsd(
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Of the whole vocabulary, [2, n] for student and teacher: largest scaled logit and log Σ e^(logit − largest).
+    """Of the whole vocabulary, [2, n] for student and teacher: largest logit, and log Σ e^((logit − largest) / temperature).
 
     offsets [2, n], fp64: what times q is added to the derivative of the entries that the clip kept, and of those that it cut.
     """
@@ -78,8 +78,8 @@ class _VocabParallelJsd(torch.autograd.Function):
         gradient = torch.empty(count, student_hidden.shape[1], dtype=dtype, device=device) if need_hidden else None
         with exact_products(*operands):
             for chunk in chunks:
-                logits = _project(picked, (student_shard, teacher_shard), chunk, dtype, options.temperature)
-                _reduce_softmax(logits, chunk, statistics, sums, group)
+                logits = _project(picked, (student_shard, teacher_shard), chunk, dtype)
+                _reduce_softmax(logits, chunk, options.temperature, statistics, sums, group)
                 _reduce_entries(logits, chunk, statistics, sums, options, group)
                 if gradient is not None:
                     contract(_logit_gradient_(logits, statistics.offsets[:, chunk]), student_shard, out=gradient[chunk])
@@ -114,8 +114,8 @@ class _VocabParallelJsd(torch.autograd.Function):
             statistics = _Statistics(largest, log_total, offsets)
             with exact_products(*operands):
                 for chunk in ctx.chunks:
-                    logits = _project(picked, (student_shard, teacher_shard), chunk, dtype, options.temperature)
-                    _normalise_(logits, chunk, statistics)
+                    logits = _project(picked, (student_shard, teacher_shard), chunk, dtype)
+                    _normalise_(logits, chunk, options.temperature, statistics)
                     _entries(logits, options)
                     rows_gradient = _logit_gradient_(logits, offsets[:, chunk]).mul_(weights[chunk, None])
                     shard_gradient.addmm_(rows_gradient.T, picked[0][chunk].to(dtype))
@@ -128,16 +128,19 @@ def _chunks_of(count: int, height: int, dtype: torch.dtype, options: JsdOptions,
     return list(row_chunks(count, 2 * height * dtype.itemsize, limit - TEMPORARIES * BLOCK_BYTES))
 
 
-def _project(hidden: list[Tensor], shards: tuple[Tensor, Tensor], chunk: slice, dtype: torch.dtype, temperature: float) -> Tensor:
-    """Scaled logits [2, R, v] of student and teacher."""
+def _project(hidden: list[Tensor], shards: tuple[Tensor, Tensor], chunk: slice, dtype: torch.dtype) -> Tensor:
+    """Raw logits [2, R, v] of student and teacher."""
     logits = torch.empty(2, chunk.stop - chunk.start, len(shards[0]), dtype=dtype, device=shards[0].device)
     for side in range(2):
         project(hidden[side][chunk].to(dtype), shards[side], out=logits[side])
-    return logits if temperature == 1 else logits.mul_(1 / temperature)
+    return logits
 
 
-def _reduce_softmax(logits: Tensor, chunk: slice, statistics: _Statistics, sums: Tensor, group: dist.ProcessGroup | None) -> None:
-    """Fills the largest logits and the log-sums of the chunk, and whether the teacher's first choice is one of the student's."""
+def _reduce_softmax(
+    logits: Tensor, chunk: slice, temperature: float, statistics: _Statistics, sums: Tensor, group: dist.ProcessGroup | None
+) -> None:
+    """Turns raw logits into log-probabilities of the whole vocabulary; fills the largest logits and the log-sums of the chunk, and whether
+    the teacher's first choice is one of the student's."""
     top = row_argmax(logits[1])[:, None]
     student_top, teacher_top = (logits[side].gather(-1, top).squeeze(-1) for side in range(2))
     largest = logits.amax(-1)
@@ -146,7 +149,7 @@ def _reduce_softmax(logits: Tensor, chunk: slice, statistics: _Statistics, sums:
     total = torch.empty_like(largest)
     for side in range(2):
         for block in row_blocks(logits[side]):
-            total[side, block] = logits[side, block].sub_(largest[side, block, None]).exp().sum(-1)
+            total[side, block] = _scale_(logits[side, block], largest[side, block], temperature).exp().sum(-1)
     dist.all_reduce(total, dist.ReduceOp.SUM, group)
     statistics.log_total[:, chunk] = total.log()
     logits.sub_(statistics.log_total[:, chunk, None])
@@ -156,20 +159,24 @@ def _reduce_softmax(logits: Tensor, chunk: slice, statistics: _Statistics, sums:
     sums[4, chunk] = ((owner == first) & (student_top == largest[0])).to(sums.dtype)
 
 
-def _normalise_(logits: Tensor, chunk: slice, statistics: _Statistics) -> None:
-    """Scaled logits to log-probabilities of the whole vocabulary, with the same rounding as in forward."""
-    logits.sub_(statistics.largest[:, chunk, None]).sub_(statistics.log_total[:, chunk, None])
+def _scale_(logits: Tensor, largest: Tensor, temperature: float) -> Tensor:
+    """(logit − largest) / temperature, in this order: to scale first would round the whole logit."""
+    return logits.sub_(largest[..., None]).mul_(1 / temperature)
 
 
-def _entries(logits: Tensor, options: JsdOptions) -> tuple[Tensor, Tensor]:
-    """Overwrites log-probabilities [2, R, v] by derivative and student probability; returns the sums [7, R] and constant [R], fp64.
+def _normalise_(logits: Tensor, chunk: slice, temperature: float, statistics: _Statistics) -> None:
+    """Raw logits to log-probabilities of the whole vocabulary, with the same rounding as in forward."""
+    _scale_(logits, statistics.largest[:, chunk], temperature).sub_(statistics.log_total[:, chunk, None])
 
-    A cut entry's probability has the sign −. The constant is the part of g/q that the derivative of this shard's kept entries lacks. Sums:
-    value, g, both entropies, agreement (0 here), entries cut, probability.
+
+def _entries(logits: Tensor, options: JsdOptions) -> Tensor:
+    """Overwrites log-probabilities [2, R, v] by derivative and student probability; returns this shard's sums [9, R] in fp64.
+
+    A cut entry's probability has the sign −. Sums: value, derivative, both entropies, agreement (0 here), entries cut, probability kept,
+    probability cut; and last the constant, the part of g/q that the derivative of the kept entries lacks.
     """
     rows = logits.shape[1]
-    sums = torch.zeros(7, rows, dtype=torch.float64, device=logits.device)
-    lacking = torch.zeros(rows, dtype=torch.float64, device=logits.device)
+    sums = torch.zeros(9, rows, dtype=torch.float64, device=logits.device)
     cut = torch.zeros(rows, dtype=torch.int64, device=logits.device)
     for block in row_blocks(logits[0]):
         student, teacher = logits[0, block], logits[1, block]
@@ -179,16 +186,16 @@ def _entries(logits: Tensor, options: JsdOptions) -> tuple[Tensor, Tensor]:
         sums[2, block] = -(student.clamp(min=-1e4) * probs).sum(-1)
         sums[3, block] = -(teacher.clamp(min=-1e4) * teacher.exp()).sum(-1)
         if constant is not None:
-            lacking[block] = constant.squeeze(-1)
+            sums[8, block] = constant.squeeze(-1).double()
         if kept is not None:
             probs.mul_(kept.mul_(2).sub_(1))
-        kept_mass, cut_mass = probs.clamp(min=0).sum(-1).double(), probs.clamp(max=0).sum(-1).double().neg_()
-        sums[1, block] = derivative.sum(-1) + lacking[block] * kept_mass
-        sums[6, block] = kept_mass + cut_mass
+        sums[1, block] = derivative.sum(-1).double()
+        sums[6, block] = probs.clamp(min=0).sum(-1).double()
+        sums[7, block] = probs.clamp(max=0).sum(-1).double().neg_()
         student.copy_(derivative)
         teacher.copy_(probs)
     sums[5] = cut
-    return sums, lacking
+    return sums
 
 
 def _reduce_entries(
@@ -196,15 +203,22 @@ def _reduce_entries(
 ) -> None:
     """Fills the sums and offsets of the chunk.
 
-    The constant is added and the mean taken off in fp64 row by row, not entry by entry: where the clip cuts next to nothing, what is left
-    of the constant is far below its own rounding error.
+    Every rank has a constant of its own, c_r, kept mass K_r and cut mass C_r; G = Σ_r (derivatives_r + c_r K_r). Of c_r − G / Σ (K + C),
+    only differences of constants and what the cut mass lacks are formed: where the student is all but certain, the constant cancels to
+    e^−100 of itself, far below its own rounding error, and what is left is the gradient.
     """
-    local, constant = _entries(logits, options)
+    local = _entries(logits, options)
     local[4] = sums[4, chunk]
-    dist.all_reduce(local, dist.ReduceOp.SUM, group)
-    sums[:, chunk] = local[:6]
-    mean = local[1] / local[6]  # over the rounded mass, so that the gradient sums to 0
-    statistics.offsets[:, chunk] = torch.stack((constant - mean, -mean))
+    shards = [torch.empty_like(local) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(shards, local, group)
+    ranks = torch.stack(shards)
+    sums[:, chunk] = ranks[:, :6].sum(0)
+    kept_mass, cut_mass, constants = ranks[:, 6:].unbind(1)
+    mass = (kept_mass + cut_mass).sum(0)  # the rounded one, so that the gradient sums to 0
+    derivatives, constant = ranks[:, 1].sum(0), local[8]
+    kept = ((constant - constants) * kept_mass + constant * cut_mass).sum(0) - derivatives
+    cut = -derivatives - (constants * kept_mass).sum(0)
+    statistics.offsets[:, chunk] = torch.stack((kept, cut)) / mass
 
 
 def _logit_gradient_(logits: Tensor, offsets: Tensor) -> Tensor:
