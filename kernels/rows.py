@@ -25,9 +25,9 @@ def normalise_(logits: torch.Tensor, temperature: float) -> tuple[torch.Tensor, 
     torch.log_softmax sums a coarser exponential on CPUs, which leaves every log-probability 5e-7 off: where terms of either
     sign are summed and clipped, ten times the error of this. It is also slower than these steps and an exponential after it.
     """
+    logits.sub_(logits.amax(-1, keepdim=True))  # first, because the temperature would round the whole logit
     if temperature != 1:
         logits.mul_(1 / temperature)
-    logits.sub_(logits.amax(-1, keepdim=True))
     probs = logits.exp()
     total = probs.sum(-1, keepdim=True)
     return logits.sub_(total.log()), probs.div_(total)

@@ -15,6 +15,7 @@ constexpr int64_t BLOCK = 64 * LANES;  // terms between two flushes of the sums
 constexpr float CUT = INF;             // the score of an entry that the clip cut
 constexpr float LARGEST_GAP = 88;      // as in divergences.py
 constexpr double LOWEST_CENTRE = -64;  // as there
+constexpr float FAR_APART = 8;         // largest logits: t - s is then rounded more coarsely than either logit less its largest
 
 template <class Body>
 void parallel_rows(int64_t rows, int threads, Body body) {
@@ -52,6 +53,12 @@ struct Softmax {
         entropy = log_total - moment / total;
     }
 };
+
+// Subtracts its largest logit from a row.
+void shift_row(float* logits, float& largest, int64_t vocabulary) {
+    sweep(vocabulary, [&](int64_t i, int64_t left) { store(logits + i, left, load(logits + i, left, 0) - largest); });
+    largest = 0;
+}
 
 float row_max(const float* logits, int64_t vocabulary) {
     Floats lanes = splat(-INF);
@@ -169,6 +176,11 @@ void jsd_row(const Jsd& options, const Row& row) {
     const int64_t vocabulary = options.vocabulary;
     Softmax student{row.student, row_max(row.student, vocabulary), options.inverse_temperature};
     Softmax teacher{row.teacher, row_max(row.teacher, vocabulary), options.inverse_temperature};
+    const float apart = std::fabs(teacher.largest - student.largest);
+    if (apart > FAR_APART && apart < INF) {
+        shift_row(row.student, student.largest, vocabulary);
+        shift_row(row.teacher, teacher.largest, vocabulary);
+    }
     Sum total, moment, teacher_total, teacher_moment, ratio;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats x = student.scaled(load(row.student + i, left, -INF)), y = teacher.scaled(load(row.teacher + i, left, -INF));

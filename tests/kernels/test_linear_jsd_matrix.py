@@ -222,6 +222,28 @@ def test_far_apart(backend, beta, sigma, check_bars, expected_jsd):
             assert (student.grad - exact.hidden).norm() <= 1e-5 * exact.hidden.norm()
 
 
+@pytest.mark.parametrize("backend", [*BACKENDS[:2], "triton"], indirect=True)
+@pytest.mark.parametrize("shift", [20.0, 1e3, -1e4, 1e6, 1e9])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_shift_of_one_sides_logits_changes_nothing(backend, shift, temperature, check_bars, expected_jsd):
+    """But for the rounding of the shifted logits, from which the oracle starts too."""
+    generator = torch.Generator().manual_seed(13)
+    head, weights = torch.eye(300), torch.randn(4, generator=generator)
+    base = 2 * torch.randn(4, 300, generator=generator)
+    near = base + 0.1 * torch.randn(4, 300, generator=generator)
+    device = device_of(backend)
+    for beta, clip in [(0.0, None), (0.1, None), (0.5, 1e-3), (0.9, None), (1.0, None)][:: 2 if backend == "triton" else 1]:
+        for student, teacher in ((base, near + shift), (base + shift, near)):
+            tensors, options = (student, head, teacher, head, weights, beta), {"temperature": temperature, "clip": clip}
+            exact = expected_jsd(*tensors, **options)
+            student, shared = student.clone().requires_grad_(), head.to(device)
+            options = {"beta": beta, "temperature": temperature, "element_clip": clip, "backend": backend}
+            out = fused_linear_jsd(student.to(device), shared, teacher.to(device), shared, **options)
+            (out.divergence * weights.to(device)).sum().backward()
+            check_bars("divergence", out.divergence.cpu(), exact.divergence, exact.divergence)
+            check_bars("hidden", student.grad, exact.hidden, exact.hidden, slack=exact.hidden_slack)
+
+
 @pytest.mark.parametrize("clip", CLIPS[:2])
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("distribution", ["independent", "one-hot against uniform", "gap 50", "gap 103"])
