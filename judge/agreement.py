@@ -39,16 +39,22 @@ def verdict_table(records: Sequence[Mapping[str, Any]], environments: Mapping[st
     """Lines the records of papergym.judge.rescoring up by unit.
 
     Groups: "all", the dimensions of the rubric's criteria ("none" without one), "general", and the domains as "domain: cs".
-    Raises InputError when judges or runs differ in the plans or in the number of criteria.
+    Raises InputError when judges or runs differ in the plans or in the number of criteria, have more of these than a rubric, or none.
     """
     cells: dict[tuple[str, int], dict[tuple, tuple[float, float]]] = {}
     for record in records:
         cell = cells.setdefault((record["judge"], record["run"]), {})
+        given, asked = len(record["specialised"]), len(environments[record["environment"]].rubric)
+        if given > asked:
+            where = f"judge {record['judge']!r}: {given} specialised verdicts on environment {record['environment']!r}"
+            raise InputError(f"{where}, whose rubric has {asked} criteria; one for each is needed")
         for kind in ("specialised", "general"):
             chances = record.get(f"{kind}_chances", record[kind])
             for index, (verdict, chance) in enumerate(zip(record[kind], chances, strict=True)):
                 cell[record["row"], record["environment"], record["sample"], kind, index] = (_number(verdict), _number(chance))
-    units = sorted(next(iter(cells.values())))
+    units = sorted(next(iter(cells.values()), ()))
+    if not units:
+        raise InputError("no verdicts to compare: the judges gave rewards alone; leave out --agreement")
     for (judge, run), cell in cells.items():
         if cell.keys() != set(units):
             raise InputError(f"judge {judge!r}, run {run}: it judged other plans or criteria than the first judge; score all with the same")

@@ -11,9 +11,9 @@ from papergym.config import from_mapping
 from papergym.environment import Environment, read_environments
 from papergym.errors import InputError
 from papergym.files import append_jsonl, atomic_write, exclusive, reopen_jsonl, write_json
-from papergym.judge.ballots import CRITERIA, Ballot, ballot_request, read_ballot
+from papergym.judge.ballots import CRITERIA, SCORES, Ballot, ballot_request, read_ballot
 from papergym.judge.llm import LlmJudgeConfig
-from papergym.judge.rescoring import check_same, digest, read_rows
+from papergym.judge.rescoring import check_lines, check_same, digest, read_rows
 from papergym.judge.scoring import judge_options
 from papergym.judge.tables import markdown_table, shown
 from papergym.judge.win_rates import OVERALL, Comparison, arrangement, is_split, vote, win_rates
@@ -98,6 +98,7 @@ def compare_answers(
         if breaker is not None:
             split = [(group, question) for group, question in product(groups, questions) if booth.is_split(group, question)]
             booth.cast([_Job(breaker, group, question, order) for (group, question), order in product(split, shown_orders)])
+        booth.close()
     figures = [win_rates(booth.comparisons(group), group, breaker) for group in groups]
     write_json(out / "compare.json", {"seed": seed, "orders": len(shown_orders), "comparisons": figures})
     text = "\n".join(map(markdown, figures))
@@ -138,17 +139,21 @@ class _Booth:
     ):
         self._path, self._comparers, self._plans, self._environments, self._seed = path, comparers, plans, environments, seed
         self._earlier = reopen_jsonl(path, lambda record: True)  # ballots of an earlier call, in the order of the jobs
+        self._keys: list[dict[str, Any]] = []  # what the lines of the file are about
         self._cast: list[Comparison] = []
 
     def cast(self, jobs: Sequence[_Job]) -> None:
-        """Adds the jobs' ballots, those of an earlier call first."""
-        known, self._earlier = self._earlier[: len(jobs)], self._earlier[len(jobs) :]
+        """Adds the jobs' ballots, those of an earlier call first. Raises InputError naming a line that is no such ballot."""
+        asked = [Comparison(job.judge, job.question, job.order, self._arranged(job), None) for job in jobs]
+        self._keys += [{name: value for name, value in _plain(one).items() if name != "ballot"} for one in asked]
+        check_lines(self._path, self._earlier[: len(self._keys)], self._keys, _wrong_ballot)
+        known = self._earlier[len(self._cast) : len(self._keys)]
         self._cast += map(_comparison, known)
         jobs = jobs[len(known) :]
         with progress_bar("compare", len(jobs)) as bar:
             while jobs:
                 batch = [job for job in jobs[:BATCH] if job.judge == jobs[0].judge]
-                arranged = [arrangement(job.question, job.group, self._seed, job.order) for job in batch]
+                arranged = list(map(self._arranged, batch))
                 shown_plans = [
                     (self._environments[job.question].question, [self._plans[model][job.question] for model in models])
                     for job, models in zip(batch, arranged, strict=True)
@@ -163,6 +168,13 @@ class _Booth:
                 jobs = jobs[len(batch) :]
                 bar.advance(len(batch))
 
+    def close(self) -> None:
+        """Raises InputError if the file has more ballots than were cast."""
+        check_lines(self._path, self._earlier, self._keys, _wrong_ballot)
+
+    def _arranged(self, job: _Job) -> tuple[str, ...]:
+        return arrangement(job.question, job.group, self._seed, job.order)
+
     def comparisons(self, group: Sequence[str]) -> list[Comparison]:
         return [one for one in self._cast if set(one.models) == set(group)]
 
@@ -174,6 +186,26 @@ class _Booth:
                 by_judge.setdefault(one.judge, []).append(one)
         votes = ([found for one in by_judge.values() if (found := vote(one, name)) is not None] for name in CRITERIA)
         return any(map(is_split, votes))
+
+
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as its line in the file is read again."""
+    return asdict(comparison) | {"models": list(comparison.models)}
+
+
+def _wrong_ballot(record: Mapping[str, Any]) -> str | None:
+    """What keeps a line from being a whole ballot, or none."""
+    ballot, labels = record.get("ballot", ""), ascii_uppercase[: len(record["models"])]
+    best, overall = (ballot.get(name) if isinstance(ballot, dict) else None for name in ("best", "overall"))
+    whole = (
+        isinstance(best, dict)
+        and best.keys() == CRITERIA.keys()
+        and all(isinstance(tops, list) and tops and all(top in tuple(labels) for top in tops) for tops in best.values())
+        and isinstance(overall, dict)
+        and overall.keys() == set(labels)
+        and all(type(score) is int and score in SCORES for score in overall.values())
+    )
+    return None if whole or ballot is None else f"ballot: the best on each criterion and a score for each plan are needed, not {ballot!r}"
 
 
 def _comparison(record: Mapping[str, Any]) -> Comparison:

@@ -113,8 +113,53 @@ def test_verdicts_of_other_things_are_not_mixed(work, monkeypatch, change, argum
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines[1:], "line 1, sample: 1 where 0 belongs"),
+        (lambda lines: [lines[0], *lines[2:]], "line 2, environment: 'env-1' where 'env-0' belongs"),
+        (lambda lines: [*lines[:6], lines[0]], "line 7, row: 'base' where 'grpo' belongs"),
+        (lambda lines: [*lines, lines[0]], "line 13: 12 lines are all there should be"),
+        (lambda lines: [{**lines[0], "environment": "env-1"}, *lines[1:]], "line 1, environment: 'env-1' where 'env-0' belongs"),
+        (lambda lines: [{}], "line 1, judge: None where 'calm' belongs"),
+        (lambda lines: [{**lines[0], "specialised": "yes"}], "line 1, specialised: a list of true, false and null is needed, not 'yes'"),
+        (lambda lines: [{**lines[0], "general": [2]}], "line 1, general: a list"),
+        (lambda lines: [{**lines[0], "specialised_chances": [0.5]}], "line 1, specialised_chances: a number from 0 to 1"),
+        (lambda lines: [{**lines[0], "general_chances": [1.5] * 7}], "line 1, general_chances: a number from 0 to 1"),
+        (lambda lines: [{**lines[0], "reward": "0.5"}], "line 1, reward: a number or null is needed, not '0.5'"),
+        (lambda lines: [{**lines[0], "members": [1]}], "line 1, members: a list of objects is needed"),
+        (lambda lines: [{**lines[0], "members": [{"specialised": [True]}]}], "line 1, members, general: a list"),
+    ],
+)
+def test_verdicts_that_were_changed_by_hand_are_named(work, scripted_server, change, words):
+    command = ["--judge", work / "calm.toml"]
+    assert judge(work, *command).exit_code == 0
+    path = work / "out" / "verdicts.jsonl"
+    whole = path.read_bytes()
+    changed = "".join(json.dumps(line) + "\n" for line in change(verdicts_in(work / "out"))).encode()
+    path.write_bytes(changed)
+    result = judge(work, *command)
+    assert result.exit_code == 2 and f"{path}, {words}" in result.stderr and path.read_bytes() == changed
+    line = int(result.stderr.split("line ")[1].split(",")[0].split(":")[0])
+    path.write_bytes(b"".join(changed.splitlines(keepends=True)[: line - 1]))  # the remedy
+    assert judge(work, *command).exit_code == 0 and verdicts_in(work / "out") == [json.loads(each) for each in whole.splitlines()]
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
+        ('{"environment": ["env-0"], "plan": "p"}', "odd.jsonl, line 1, environment: ['env-0']"),
+        ('{"environment": "env-0", "plan": "p", "sample": "1"}', "odd.jsonl, line 1, sample: a whole number from 0 is needed, not '1'"),
+        ('{"environment": "env-0", "plan": "p", "sample": true}', "line 1, sample: a whole number"),
+        ('{"environment": "env-0", "plan": "p", "sample": -1}', "line 1, sample: a whole number"),
+        ('{"environment": "env-0", "plan": "p", "sample": [1]}', "line 1, sample: a whole number"),
+        (
+            '{"environment": "env-0", "plan": "p"}\n' * 2 + '{"environment": "env-0", "plan": "p", "sample": 1}',
+            "line 3, sample: 1 of 'env-0' is in line 2 already",
+        ),
+        ('{"environment": "env-0", "plan": "p", "tokens": "many"}', "line 1, tokens: a number is needed, not 'many'"),
+        ('{"environment": "env-0", "plan": "p", "entropy": true}', "line 1, entropy: a number is needed, not True"),
+        ('{"environment": "env-0", "plan": "p", "finish_reason": 1}', "line 1, finish_reason: a string is needed, not 1"),
+        ('{"environment": "env-0", "plan": "p", "response": 1}', "line 1, response: a string is needed, not 1"),
         ('{"environment": "env-9", "plan": "p"}', "odd.jsonl, line 1, environment: 'env-9'"),
         ('{"environment": "env-0"}', "odd.jsonl, line 1, plan: a string is needed"),
         ("", "odd.jsonl: no answers"),
@@ -133,6 +178,29 @@ def test_responses_without_plans_are_read_behind_their_thoughts(work):
     first, second = verdicts_in(work / "out")
     assert (first["sample"], second["sample"]) == (0, 1)
     assert second["reward"] == 0.0 and set(second["specialised"]) == {False} and True in first["specialised"] + first["general"]
+
+
+def test_a_judge_of_ones_own_that_gives_no_verdicts_is_named(work, monkeypatch):
+    (work / "odd_judge.py").write_text("""
+from papergym.judge.scoring import Scored
+
+class Odd:
+    def __init__(self, verdicts):
+        self.verdicts = verdicts
+
+    def score(self, items):
+        return [Scored(self.verdicts, (), 0.5) for _ in items]
+""")
+    monkeypatch.syspath_prepend(work)
+    for verdicts, words in (
+        ('["yes"]', "judge 'odd': specialised: a list of true, false and null is needed, not ['yes']"),
+        ("[true, true, false]", "judge 'odd': 3 specialised verdicts on environment 'env-0', whose rubric has 2 criteria"),
+        ("[]", "no verdicts"),
+    ):
+        (work / "odd.toml").write_text(f'kind = "odd_judge:Odd"\nverdicts = {verdicts}\n')
+        result = judge(work, "--judge", work / "odd.toml", "--agreement", out=f"out{len(verdicts)}")
+        assert result.exit_code == 2 and words in result.stderr, result.output
+    assert not (work / "out7" / "verdicts.jsonl").exists()  # what is no verdict is not kept
 
 
 def test_no_answers_and_judges_of_one_name_are_refused(work):

@@ -244,6 +244,29 @@ def test_stopped_in_the_middle_it_goes_on_and_ends_the_same(work, scripted_serve
     assert 0 < len(scripted_server.requests) < 18
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines[1:], "line 1, environment: 'env-1' where 'env-0' belongs"),
+        (lambda lines: [lines[0], lines[0]], "line 2, environment: 'env-0' where 'env-1' belongs"),
+        (lambda lines: [*lines, lines[-1]], "line 4: 3 lines are all there should be"),
+        (lambda lines: [lines[0] | {"models": ["base", "opsd"]}], "line 1, models: ['base', 'opsd'] where"),
+        (lambda lines: [lines[0] | {"order": 1}], "line 1, order: 1 where 0 belongs"),
+        (lambda lines: [{key: value for key, value in lines[0].items() if key != "ballot"}], "line 1, ballot: the best"),
+        (lambda lines: [lines[0] | {"ballot": {"best": {}, "overall": {}}}], "line 1, ballot: the best"),
+        (lambda lines: [lines[0] | {"ballot": lines[0]["ballot"] | {"overall": {"A": 1, "B": 2, "C": "3"}}}], "line 1, ballot: the best"),
+        (lambda lines: [lines[0] | {"ballot": lines[0]["ballot"] | {"best": {name: ["D"] for name in NAMES}}}], "line 1, ballot: the best"),
+    ],
+)
+def test_ballots_that_were_changed_by_hand_are_named(work, change, words):
+    assert compare(work, "--judge", work / "quality.toml").exit_code == 0
+    whole, path = results(work), work / "out" / "ballots.jsonl"
+    changed = "".join(json.dumps(line) + "\n" for line in change([record for _, record in read_jsonl(path)]))
+    path.write_text(changed)
+    result = compare(work, "--judge", work / "quality.toml")
+    assert result.exit_code == 2 and f"{path}, {words}" in result.stderr and path.read_text() == changed and results(work) == whole
+
+
 def test_what_cannot_be_compared_is_named(work):
     assert "1 files of answers: from two" in compare(work, "--judge", work / "quality.toml", rows=["base"]).stderr
     assert "of kind 'llm', not 'lexical'" in compare(work, "--judge", "lexical").stderr
