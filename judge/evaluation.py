@@ -75,7 +75,10 @@ def evaluate(
         "prompts_sha256": _digest(orjson.dumps(prompts)),
         **(recorded or {}),
     }
-    sizes = {first: samples * len(environments[first : first + batch_size]) for first in range(0, len(environments), batch_size)}
+    asked = {
+        first: [environment.id for environment in environments[first : first + batch_size] for _ in range(samples)]
+        for first in range(0, len(environments), batch_size)
+    }
     engines: list[Engine] = []
 
     def answer(first: int) -> Answers:
@@ -85,7 +88,7 @@ def evaluate(
         params = replace(sampling, seed=derive_seed(sampling.seed or 0, first))
         return _sample(engines[0], tokenizer, environments[chosen], prompts[chosen], params)
 
-    return _evaluate(answer, sizes, environments, judge, judge_spec, out, arguments, batch_size)
+    return _evaluate(answer, asked, environments, judge, judge_spec, out, arguments, batch_size)
 
 
 def score_written(
@@ -107,8 +110,8 @@ def score_written(
     def answer(first: int) -> Answers:
         return [record for environment in environments[first : first + batch_size] for record in written[environment.id]]
 
-    sizes = {first: len(answer(first)) for first in range(0, len(environments), batch_size)}
-    return _evaluate(answer, sizes, environments, judge, judge_spec, out, arguments, batch_size)
+    asked = {first: [record["environment"] for record in answer(first)] for first in range(0, len(environments), batch_size)}
+    return _evaluate(answer, asked, environments, judge, judge_spec, out, arguments, batch_size)
 
 
 def read_row(out: Path, arguments: Mapping[str, Any]) -> tuple[Answers, dict[str, Any]]:
@@ -132,7 +135,7 @@ def read_row(out: Path, arguments: Mapping[str, Any]) -> tuple[Answers, dict[str
 
 def _evaluate(
     answer: Callable[[int], Answers],
-    sizes: Mapping[int, int],
+    asked: Mapping[int, list[str]],
     environments: Sequence[Environment],
     judge: Judge | None,
     judge_spec: JudgeSpec | None,
@@ -140,7 +143,7 @@ def _evaluate(
     arguments: dict[str, Any],
     batch_size: int,
 ) -> tuple[Answers, dict[str, Any]]:
-    """answer(first): the answers to a batch of environments, by the number of its first; sizes: how many they are."""
+    """answer(first): the answers to a batch of environments, by the number of its first; asked: the environment of each."""
     arguments["judge"] = None if judge is None or judge_spec is None else judge_record(judge_spec, judge)
     arguments["environments_sha256"] = environments_digest(environments)
     answers_path, summary_path, partial_path = (out.with_name(out.name + end) for end in (".jsonl", ".json", ".partial.jsonl"))
@@ -150,7 +153,7 @@ def _evaluate(
         exclusive(partial_path, f"{out}: another process is writing this evaluation; wait for it or choose another place"),
         progress_bar(f"eval {out.name}", len(environments)) as bar,
     ):
-        batches = _resume(partial_path, arguments, sizes)
+        batches = _resume(partial_path, arguments, asked)
         for first in range(0, len(environments), batch_size):
             chosen = environments[first : first + batch_size]
             if first not in batches:
@@ -243,27 +246,39 @@ def _score(answers: Answers, environments: Mapping[str, Environment], judge: Jud
     ]
 
 
-def _resume(partial_path: Path, arguments: Mapping[str, Any], sizes: Mapping[int, int]) -> dict[int, dict[str, Any]]:
+def _resume(partial_path: Path, arguments: Mapping[str, Any], asked: Mapping[int, list[str]]) -> dict[int, dict[str, Any]]:
     """Batches finished earlier, by their first environment; starts the file if it is empty. A line that was cut is dropped."""
     records = reopen_jsonl(partial_path, lambda record: True)
     if not records:
         append_jsonl(partial_path, [{"arguments": arguments}])
         return {}
     _refuse_others(partial_path, records[0].get("arguments"), arguments)
+    batches: dict[int, dict[str, Any]] = {}
     for number, batch in enumerate(records[1:], 2):
-        if not _is_batch(batch, sizes):
+        if not _is_batch(batch, asked) or batch["first"] in batches:
             raise InputError(f"{partial_path}, line {number}: not a batch of this evaluation; remove the file to evaluate again")
-    return {batch.pop("first"): batch for batch in records[1:]}
+        batches[batch.pop("first")] = batch
+    return batches
 
 
-def _is_batch(batch: Mapping[str, Any], sizes: Mapping[int, int]) -> bool:
+def _is_batch(batch: Mapping[str, Any], asked: Mapping[int, list[str]]) -> bool:
     first, answers, seconds = (batch.get(name) for name in ("first", "answers", "seconds"))
     return (
-        isinstance(first, int)
+        type(first) is int
+        and first in asked
         and isinstance(seconds, int | float)
         and isinstance(answers, list)
-        and len(answers) == sizes.get(first)
-        and all(isinstance(answer, dict) and {"environment", "plan", "finish_reason"} <= answer.keys() for answer in answers)
+        and all(isinstance(answer, dict) and _is_answer(answer) for answer in answers)
+        and [answer["environment"] for answer in answers] == asked[first]
+    )
+
+
+def _is_answer(answer: Mapping[str, Any]) -> bool:
+    numbers = (answer.get(name) for name in ("reward", "coverage", "tokens", "entropy"))
+    return (
+        {"environment", "plan", "finish_reason"} <= answer.keys()
+        and isinstance(answer["plan"], str | None)
+        and all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in numbers)
     )
 
 

@@ -124,8 +124,17 @@ def test_damaged_files_of_a_finished_row_are_refused(parts, environments, tmp_pa
     assert len(run(parts, environments, tmp_path / "row")[0]) == 6
 
 
+def answers_with(change):
+    return lambda batch: batch | {"answers": [answer | change for answer in batch["answers"]]}
+
+
 @pytest.mark.parametrize(
-    "change", [lambda b: {"x": 1}, *(lambda b, c=c: b | c for c in ({"answers": []}, {"first": 9}, {"seconds": None}))]
+    "change",
+    [
+        lambda b: {"x": 1},
+        *(lambda b, c=c: b | c for c in ({"answers": []}, {"first": 9}, {"first": 0}, {"first": [0]}, {"seconds": None})),
+        *map(answers_with, ({"environment": "env-0"}, {"plan": 1}, {"reward": "1"}, {"tokens": [3]}, {"entropy": True})),
+    ],
 )
 def test_a_damaged_batch_of_a_stopped_row_is_refused(parts, environments, tmp_path, change):
     with pytest.raises(RuntimeError):
