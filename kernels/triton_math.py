@@ -7,7 +7,8 @@ once, after the last tile, and not once a tile.
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-1e30)  # below every logit, and finite: −inf − LOWEST is −inf where −inf − (−inf) would be NaN
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # below every logit, and finite: −inf − LOWEST is −inf where −inf − (−inf) would be NaN
+LOWEST_TERM = tl.constexpr(-1e34)  # likewise, of a logit in a sum: finite, also when summed over a vocabulary
 LOWEST_LOGPROB = tl.constexpr(-1e4)  # likewise: times its probability, which is 0, it is 0
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # whether kernels run on the CPU, for which there is no assembly

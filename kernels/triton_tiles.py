@@ -132,7 +132,7 @@ def softmax_statistics(
         logits = tl.where((columns < vocabulary)[None, :], logits, float("-inf"))
         picked += tl.sum(tl.where(columns[None, :] == target[:, None], logits, 0.0), 1)
         larger = tl.maximum(maximum, tl.max(logits, 1))
-        fall = (maximum - larger) * scale
+        fall = tl.maximum((maximum - larger) * scale, -1e4)
         x = tl.maximum((logits - larger[:, None]) * scale, -1e4)
         terms = tl.exp(x)
         weighted = tl.exp(fall) * (weighted + fall * total) + tl.sum(terms * x, 1)
@@ -186,7 +186,7 @@ def measure_rows(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor
     )
     maxima, totals, weighted, picked = partial
     maximum = maxima.amax(0)
-    fall = (maxima - maximum) * scale
+    fall = ((maxima - maximum) * scale).clamp_(min=-1e4)
     shrink = fall.exp()
     total = (shrink * totals).sum(0)
     log_sum = total.log()

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from papergym.kernels.triton_math import LOWEST, LOWEST_LOGPROB, add_tile, difference, exp, merge_lanes
+from papergym.kernels.triton_math import LOWEST, LOWEST_LOGPROB, LOWEST_TERM, add_tile, difference, exp, merge_lanes
 
 # Rows of `statistics` [STATISTICS, n] fp32.
 DIVERGENCE, ENTROPY, TEACHER_ENTROPY, STUDENT_MAX, STUDENT_LOG_SUM, TEACHER_MAX, TEACHER_LOG_SUM, MEAN_GAP, MEAN_DERIVATIVE = map(
@@ -85,7 +85,7 @@ def divergence_rows(
         student_max, student_sum, terms, shrink = add_tile(student_max, student_sum, student_logits, scale)
         teacher_max, teacher_sum, _, _ = add_tile(teacher_max, teacher_sum, teacher_logits, scale)
         best_tile = tl.where(teacher_max > former, tile, best_tile)
-        gaps = tl.maximum(teacher_logits, LOWEST) - tl.maximum(student_logits, LOWEST)  # finite
+        gaps = tl.maximum(teacher_logits, LOWEST_TERM) - tl.maximum(student_logits, LOWEST_TERM)
         gap_sum = gap_sum * shrink + tl.sum(terms * gaps, 1)
     student_top, student_log_sum = merge_lanes(student_max, student_sum, scale)
     teacher_top, teacher_log_sum = merge_lanes(teacher_max, teacher_sum, scale)

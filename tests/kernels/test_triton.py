@@ -3,6 +3,8 @@
 The kernels run under Triton's interpreter, or on the GPU if there is one. It takes 0.1 s a row, so inputs are small.
 """
 
+import math
+
 import pytest
 import torch
 import triton
@@ -111,6 +113,31 @@ def test_same_bits_again_and_a_second_backward():
     loss = (out.divergence * weights).sum()
     once = torch.autograd.grad(loss, (student, head), retain_graph=True)
     assert all(torch.equal(one, other) for one, other in zip(once, torch.autograd.grad(loss, (student, head))))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_a_largest_logit_far_below_zero(beta):
+    """Students whose finite logits are all equal and as low as fp32 allows, beside a column that overflows to −inf on both sides."""
+    student = torch.tensor([[-1e31], [-1e37], [-3e38]], device=DEVICE).requires_grad_()
+    head = torch.ones(7, 1, device=DEVICE)
+    teacher = torch.cat((student.detach(), torch.ones(3, 1, device=DEVICE)), 1)
+    teacher_head = torch.cat((torch.zeros(7, 1), torch.randn(7, 1, generator=torch.Generator().manual_seed(0))), 1).to(DEVICE)
+    head[3] = teacher_head[3, 0] = 1e10
+    targets = torch.tensor([0, 4, 6], device=DEVICE)
+    logprobs = teacher_head[[0, 1, 2, 4, 5, 6], 1].double().log_softmax(0)
+    p, q = logprobs.exp(), torch.full_like(logprobs, 1 / 6)
+    mixture = beta * p + (1 - beta) * q
+    value = (beta * p * (p / mixture).log() + (1 - beta) * q * (q / mixture).log()).sum()
+    value = {0.0: (p * (p / q).log()).sum(), 1.0: (q * (q / p).log()).sum()}.get(beta, value)
+    out = fused_linear_jsd(student, head, teacher, teacher_head, beta=beta, backend="triton")
+    assert not torch.autograd.grad(out.divergence.sum(), student)[0].isnan().any()
+    with torch.no_grad():
+        online = fused_linear_jsd(student, head, teacher, teacher_head, beta=beta, backend="triton", workspace_bytes=1)
+    for found in (out, online):
+        assert close(found.divergence, value.float().expand(3)) and close(found.entropy, torch.full((3,), math.log(6), device=DEVICE))
+        assert close(found.teacher_entropy, -(p * logprobs).sum().float().expand(3))
+    logprob = fused_linear_logprob(student, head, targets, backend="triton")
+    assert close(logprob.logprob, torch.full((3,), -math.log(6), device=DEVICE)) and close(logprob.entropy, -logprob.logprob)
 
 
 def test_masked_rows_cost_nothing_and_stay_attached():
