@@ -1,5 +1,6 @@
 """Argument checks that the fused operations share. Every message names both sides of the disagreement."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -80,3 +81,34 @@ def find_backend(name: str, builtins: Mapping[str, str], *tensors: torch.Tensor,
         name = "triton" if able else "torch"
     require(name in builtins, f"backend {name!r} is not available: use one of auto, {', '.join(sorted(builtins))}")
     return resolve("backend", name, builtins)
+
+
+def differentiable_once(backward: Callable) -> Callable:
+    """Decorator of an autograd.Function's backward: its gradients are constants, and to differentiate them raises InputError.
+
+    The inputs must be among the saved tensors. torch.autograd's once_differentiable lets a gradient pass silently as a constant where
+    the upstream gradient is one, as in grad(divergence.sum(), hidden, create_graph=True).
+    """
+
+    @functools.wraps(backward)
+    def wrapped(ctx, *upstream):
+        with torch.no_grad():
+            gradients = backward(ctx, *upstream)
+        if not torch.is_grad_enabled():
+            return gradients
+        sources = [tensor for tensor in (*ctx.saved_tensors, *upstream) if tensor is not None and tensor.requires_grad]
+        return tuple(None if gradient is None else _Constant.apply(gradient, *sources) for gradient in gradients)
+
+    return wrapped
+
+
+class _Constant(torch.autograd.Function):
+    """The gradient, attached to what it was computed from."""
+
+    @staticmethod
+    def forward(ctx, gradient, *sources):
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise InputError("the fused operations have no second derivative: use backend 'reference', which is plain autograd")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from papergym.kernels.checks import differentiable_once
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput, check_operands, check_options
 from papergym.kernels.linear_jsd.torch import CPU_WORKSPACE_BYTES, TEMPORARIES, weighted_entries
 from papergym.kernels.projection import accumulation_dtype, contract, exact_products, project, row_chunks
@@ -96,7 +96,7 @@ class _VocabParallelJsd(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx, upstream, *_):
         *operands, rows, gradient, largest, log_total, offsets = ctx.saved_tensors
         student_hidden, student_shard, teacher_hidden, teacher_shard = operands

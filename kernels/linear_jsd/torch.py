@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from papergym.kernels.checks import differentiable_once
 from papergym.kernels.cpu import pointers, row_library
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.linear_jsd.divergences import jsd
@@ -75,7 +76,7 @@ class _LinearJsd(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: FunctionCtx, upstream, *_):
         *operands, rows, gradient = ctx.saved_tensors
         student_hidden, student_head = operands[:2]

@@ -14,8 +14,9 @@ Without gradients and with a workspace too small for efficient GEMMs, triton_onl
 from collections.abc import Iterator
 
 import torch
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from papergym.kernels.checks import differentiable_once
 from papergym.kernels.gemm import SPLITS, add_product, contract, project
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.linear_jsd.triton_online import online_jsd
@@ -71,7 +72,7 @@ class _LinearJsd(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: FunctionCtx, upstream, *_):
         *operands, rows, gradient, statistics = ctx.saved_tensors
         student_hidden = operands[0]

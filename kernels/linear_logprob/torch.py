@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from papergym.kernels.checks import differentiable_once
 from papergym.kernels.cpu import pointers, row_library
 from papergym.kernels.linear_logprob import LogprobOutput
 from papergym.kernels.projection import accumulation_dtype, add_contraction, exact_products, project, row_chunks
@@ -73,7 +74,7 @@ class _LinearLogprob(torch.autograd.Function):
         return logprob, entropy
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: FunctionCtx, logprob_weight, entropy_weight):
         hidden, head, targets, largest, total, entropy = ctx.saved_tensors
         if logprob_weight is None and entropy_weight is None:

@@ -11,8 +11,9 @@ is written once.
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from papergym.kernels.checks import differentiable_once
 from papergym.kernels.gemm import add_product
 from papergym.kernels.linear_logprob import LogprobOutput
 from papergym.kernels.projection import exact_products
@@ -43,7 +44,7 @@ class _LinearLogprob(torch.autograd.Function):
         return rows.target_logprob, rows.entropy
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: FunctionCtx, logprob_weight, entropy_weight):
         hidden, head, targets, *statistics = ctx.saved_tensors
         if logprob_weight is None and entropy_weight is None:

@@ -5,6 +5,7 @@ import torch
 
 from papergym.errors import InputError
 from papergym.kernels.linear_jsd import fused_linear_jsd
+from papergym.kernels.linear_jsd.topk import topk_linear_jsd
 from papergym.kernels.linear_logprob import fused_linear_logprob
 
 HIDDEN, HEAD = torch.zeros(3, 8), torch.zeros(11, 8)
@@ -60,3 +61,32 @@ def test_linear_logprob(change, mentions):
     with pytest.raises(InputError) as error:
         fused_linear_logprob(**arguments)
     assert all(mention in str(error.value) for mention in mentions), str(error.value)
+
+
+SECOND = [(operation, backend) for operation in ("jsd", "logprob") for backend in ("torch", "triton", "reference")] + [("topk", "torch")]
+
+
+@pytest.mark.parametrize(("operation", "backend"), SECOND)
+def test_a_second_derivative_is_refused_or_right(operation, backend):
+    """Whether or not the upstream gradient requires a gradient of its own, and by way of either input."""
+    device = "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((3, 8), (11, 8), (3, 8))
+    hidden, head, teacher = (torch.randn(size, generator=generator).to(device).requires_grad_() for size in sizes)
+
+    def run():
+        if operation == "jsd":
+            return fused_linear_jsd(hidden, head, teacher, head, backend=backend).divergence
+        if operation == "topk":
+            return topk_linear_jsd(hidden, head, teacher, head, k=3).divergence
+        return fused_linear_logprob(hidden, head, torch.tensor([0, 10, 3], device=device), backend=backend).entropy
+
+    for source in (hidden, head):
+        for loss in (run().sum(), run().square().sum()):
+            (gradient,) = torch.autograd.grad(loss, source, create_graph=True)
+            assert gradient.any()
+            if backend == "reference":
+                assert torch.autograd.grad(gradient.square().sum(), (hidden, head))[0].any()
+            else:
+                with pytest.raises(InputError, match="no second derivative: use backend 'reference'"):
+                    (gradient.square().sum() + hidden.sum() + head.sum()).backward()
