@@ -165,10 +165,11 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
     saver = Saver(config, policy.model, optimizer, ranks)
     done = saver.restore(config.run.steps)
     with closing(saver), stop_requests(talks=ranks.size == 1) as has_come, ExitStack() as stack:
-        record = stack.enter_context(_recorder(directory, config, title, done)) if ranks.first else None
+        recorders: list[Callable[..., None]] = []  # one on the first rank, none on the others
+        ranks.on_first(lambda: recorders.append(stack.enter_context(_recorder(directory, config, title, done))))
         for step in range(done + 1, config.run.steps + 1):
             values, records = _step(step, config, algorithm, policy, optimizer, parameters)
-            if record is not None:
+            for record in recorders:
                 record(step, values, records)
             saver.note(values)
             told = ranks.sum({number.name: has_come(number) for number in (signal.SIGTERM, signal.SIGINT)})
@@ -188,10 +189,11 @@ def train(config: TrainingConfig, policy: Policy, algorithm: Algorithm, title: s
 @contextmanager
 def _recorder(directory: Path, config: TrainingConfig, title: str, done: int) -> Iterator[Callable[..., None]]:
     """Opens the files of a run after `done` steps; yields record(step, metrics, rollouts), for every step that follows."""
+    rollouts = directory / "rollouts.jsonl"
+    reopen_steps(rollouts, done, several=True)
+    metrics = MetricsWriter(directory, done)
     remove_directory(directory / ADAPTER)  # its presence says that the run is finished
     write_json(directory / CONFIG, to_mapping(config))
-    metrics, rollouts = MetricsWriter(directory, done), directory / "rollouts.jsonl"
-    reopen_steps(rollouts, done)
     with progress_bar(title, config.run.steps) as bar, profiled_steps(directory / "profile", config.run.profile) as step_is_done:
         bar.advance(done)
 
@@ -268,7 +270,10 @@ def _is_finished(directory: Path, config: TrainingConfig, resume: bool) -> bool:
     metrics = directory / "metrics.jsonl"
     if not finished and newest is None and not (metrics.exists() and metrics.stat().st_size):
         return False
-    before, now = flat(read_json(directory / CONFIG)), flat(plain(to_mapping(config)))
+    written, now = read_json(directory / CONFIG), flat(plain(to_mapping(config)))
+    if not isinstance(written, dict) or not all(isinstance(table, dict | None) for table in written.values()):
+        raise InputError(f"{directory / CONFIG}: not the tables of a run's configuration; choose another run.dir or remove {directory}")
+    before = flat(written)
     if differing := [name for name in now if before.get(name) != now[name]]:
         if not resume:
             name = differing[0]

@@ -128,6 +128,28 @@ def test_the_same_command_goes_on_and_then_has_nothing_to_do(recipe, tmp_path, e
     assert files(tmp_path / "whole") == before
 
 
+def test_a_run_whose_files_were_changed_by_hand_is_refused_and_stays_as_it_is(recipe):
+    run(changed(recipe, "run", steps=2))
+    place, longer = Path(recipe.run.dir), changed(recipe, "run", steps=3)
+    metrics, config = place / "metrics.jsonl", place / "config.json"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    for path, content, words in (
+        (metrics, lines[1], r"metrics\.jsonl: step 1 is missing, though the checkpoint is of step 2"),
+        (config, b"[]", r"config\.json: not the tables of a run's configuration"),
+        (config, b"null", r"config\.json: not the tables"),
+        (config, b'{"run": 1}', r"config\.json: not the tables"),
+    ):
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        before = files(place)
+        with pytest.raises(InputError, match=words):
+            run(longer, resume=True)
+        assert files(place) == before  # the adapter of the two steps too
+        path.write_bytes(whole)
+    run(longer, resume=True)
+    assert [json.loads(line)["step"] for line in metrics.read_bytes().splitlines()] == [1, 2, 3]
+
+
 def test_a_broken_adapter_is_not_a_finished_run(recipe):
     adapter = run(changed(recipe, "run", steps=2))
     before = files(adapter)
