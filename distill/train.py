@@ -21,10 +21,11 @@ from papergym.kernels.linear_jsd import BACKENDS, fused_linear_jsd
 from papergym.kernels.linear_jsd.divergences import find_divergence
 from papergym.model.generation import TorchEngine
 from papergym.model.prompts import student_messages, teacher_messages
+from papergym.registry import check_takes
 from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
-from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least, within
+from papergym.training.config import MOST, SamplingTable, TrainingConfig, above_zero, within
 from papergym.training.data import PromptStream, encode_prompts
 from papergym.training.distributed import gathered
 from papergym.training.loop import Batch, Phases, Policy, run_training
@@ -50,9 +51,10 @@ class OpsdTable:
     def __post_init__(self) -> None:
         within(self, "opsd", "beta", 0.0, 1.0)
         above_zero(self, "opsd", "temperature", *([] if self.element_clip is None else ["element_clip"]))
-        at_least(self, "opsd", "samples_per_prompt", 1)
-        teacher(self.teacher)
-        find_divergence(self.divergence)
+        within(self, "opsd", "samples_per_prompt", 1, MOST)
+        check_takes("teacher", self.teacher, teacher(self.teacher), "model")
+        entries = find_divergence(self.divergence).entries
+        check_takes("divergence", self.divergence, entries, "student_logprobs", "teacher_logprobs", "beta")
         if self.backend not in ("auto", *BACKENDS):
             raise InputError(f"key 'opsd.backend' has the value {self.backend!r}: one of auto, {', '.join(BACKENDS)} is needed")
 
@@ -102,7 +104,10 @@ class Opsd:
         return Batch(rollouts, rollout_metrics(rollouts), [rollout.record() for rollout in rollouts])
 
     def sample_from(self, fields: Mapping[str, Any]) -> Rollout:
-        return Rollout.from_fields(fields)
+        rollout, environments = Rollout.from_fields(fields), self._stream.environments
+        if not 0 <= rollout.index < len(environments) or environments[rollout.index] != rollout.environment:
+            raise InputError(f"index: {rollout.index} is not the place of environment {rollout.environment.id!r} in data.train")
+        return rollout
 
     def loss(self, samples: Sequence[Rollout], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         options, model = self._config.opsd, self._policy.model

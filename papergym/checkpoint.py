@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import IO, Any
 
 import torch
@@ -172,9 +173,13 @@ def check_identity(path: str | Path, identity: Mapping[str, Any]) -> Any:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_json(path / MANIFEST)
-    present = any((path / name).exists() for name in (STATE, SHARDS))
-    if not isinstance(manifest, dict) or not {"sha256", "identity"} <= manifest.keys() or not present:
+    shards = (path / SHARDS).exists()
+    types = {"sha256": dict if shards else str, "identity": dict, "versions": dict, "metrics": dict}
+    whole = isinstance(manifest, dict) and {"sha256", "identity"} <= manifest.keys() and (shards or (path / STATE).exists())
+    if not whole or not all(isinstance(manifest[name], kind) for name, kind in types.items() if name in manifest):
         raise InputError(f"{path}: not a whole checkpoint; delete it to use the one before it")
+    if odd := [name for name, value in manifest.get("metrics", {}).items() if type(value) not in (int, float, NoneType)]:
+        raise InputError(f"{path / MANIFEST}: the metric {odd[0]!r} is no number; delete {path} to use the checkpoint before it")
     return manifest
 
 

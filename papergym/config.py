@@ -30,6 +30,8 @@ def load_config(cls: type[T], path: str | Path, overrides: Iterable[str] = ()) -
 
 def read_values(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The nested values of a TOML file with overrides applied, before any check. Raises InputError when the file is not TOML."""
+    if "\0" in str(path):
+        raise InputError(f"file {str(path)!r}: the name holds the character NUL, which no file's name can; write another")
     try:
         values = _loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -119,6 +121,8 @@ def _short(text: str) -> str:
 def _convert(value: Any, hint: Any, key: str) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"key {key!r} has the value {_short(str(value))}: whole numbers have 64 bits at most")
+    if isinstance(value, str) and "\0" in value:
+        raise InputError(f"key {key!r} has the value {_short(repr(value))}: the character NUL is in it, which no path or name can hold")
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise InputError(f"key {key!r} is a table, not {value!r}")

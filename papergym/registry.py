@@ -1,6 +1,7 @@
 """Named parts: a built-in name, or `module:function` for research code that lives outside the package."""
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ def resolve(kind: str, name: str, builtins: Mapping[str, Any]) -> Any:
     if not isinstance(target, str):
         return target
     module_name, _, attribute = target.partition(":")
-    if not attribute:
+    if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         raise InputError(f"unknown {kind} {name!r}: use one of {', '.join(sorted(builtins))}, or module:function")
     try:
         return getattr(importlib.import_module(module_name), attribute)
@@ -30,3 +31,18 @@ def resolve(kind: str, name: str, builtins: Mapping[str, Any]) -> Any:
         ) from error
     except AttributeError as error:
         raise InputError(f"{kind} {name!r}: module {module_name!r} has no attribute {attribute!r}") from error
+
+
+def check_takes(kind: str, name: str, function: Any, *arguments: str) -> None:
+    """Raises InputError unless what a configuration names can be called with so many arguments; they are named in the message."""
+    form = f"a function of ({', '.join(arguments)})"
+    if not callable(function):
+        raise InputError(f"{kind} {name!r}: it is of the type {type(function).__name__}, where {form} is needed")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # as of some functions written in C, which don't tell
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise InputError(f"{kind} {name!r}: it takes {signature}, where {form} is needed ({error})") from error

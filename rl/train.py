@@ -11,7 +11,7 @@ grpo.loss = "grpo" is the equation as printed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,16 +25,18 @@ from papergym.kernels.linear_logprob import fused_linear_logprob
 from papergym.model.generation import TorchEngine
 from papergym.model.lora import adapters_disabled, lora_parameters
 from papergym.model.prompts import student_messages
+from papergym.registry import check_takes
 from papergym.rl.advantages import find_estimator, group_advantages, zero_variance
 from papergym.rl.losses import find_loss, policy_terms, truncated_correction
 from papergym.seeds import derive_seed
 from papergym.training.aggregate import BatchCounts, token_weights
 from papergym.training.command import training_command
-from papergym.training.config import SamplingTable, TrainingConfig, above_zero, at_least
+from papergym.training.config import MOST, SamplingTable, TrainingConfig, above_zero, at_least, within
 from papergym.training.data import PromptStream, encode_prompts
 from papergym.training.distributed import gathered
 from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import Packed, pack, pad_rows, predicting_hidden
+from papergym.training.replay import read_fields
 from papergym.training.rollouts import Rollout, rollout_metrics, sample_rollouts
 
 
@@ -56,12 +58,12 @@ class GrpoTable:
     correction_cap: float = 2.0
 
     def __post_init__(self) -> None:
-        at_least(self, "grpo", "group_size", 1)
+        within(self, "grpo", "group_size", 1, MOST)
         for name in ("clip_low", "clip_high", "kl_weight"):
             at_least(self, "grpo", name, 0)
         above_zero(self, "grpo", "correction_cap")
-        find_loss(self.loss)
-        find_estimator(self.advantage)
+        check_takes("policy loss", self.loss, find_loss(self.loss).terms, "inputs")
+        check_takes("advantage estimator", self.advantage, find_estimator(self.advantage), "centred", "scored", "count")
         judge_options(self.judge)
 
 
@@ -71,6 +73,7 @@ class GrpoConfig(TrainingConfig):
     grpo: GrpoTable = field(default_factory=GrpoTable)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
             raise InputError(
                 "keys 'sampling.top_p' and 'sampling.top_k' must be 1.0 and 0 for GRPO: the ratio needs log-probs of the whole distribution"
@@ -137,7 +140,10 @@ class Grpo:
         return Batch(samples, rollout_metrics(rollouts) | reward_metrics(rewards, config.grpo.group_size), records)
 
     def sample_from(self, fields: Mapping[str, Any]) -> GradedRollout:
-        return GradedRollout(Rollout.from_fields(fields["rollout"]), fields["advantage"])
+        graded = read_fields(GradedRollout, fields)
+        if not isinstance(graded.rollout, dict):
+            raise InputError(f"rollout: an object is needed, not {graded.rollout!r}")
+        return replace(graded, rollout=Rollout.from_fields(graded.rollout))
 
     def loss(self, samples: Sequence[GradedRollout], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         options, model = self._config.grpo, self._policy.model

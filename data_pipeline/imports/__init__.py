@@ -12,7 +12,7 @@ from papergym.data_pipeline.imports.files import read_records
 from papergym.environment import Environment
 from papergym.errors import InputError
 from papergym.files import atomic_write, json_line, write_jsonl
-from papergym.registry import resolve
+from papergym.registry import check_takes, resolve
 
 # name: a function from (one record, an id for it if it has none) to its Environment, which raises InputError naming field and value.
 Format = Callable[[Fields, str], Environment]
@@ -45,6 +45,7 @@ def import_files(format_name: str, files: Sequence[str | Path], out: str | Path,
     Raises InputError when no record is left (the rejects are written, OUT is not), OSError.
     """
     convert: Format = resolve("format", format_name, FORMATS)
+    check_takes("format", format_name, convert, "record", "fallback_id")
     out = Path(out)
     rejects = out.with_name(f"{out.stem}.rejects.jsonl")
     used: dict[str, str] = {}
@@ -76,6 +77,8 @@ def _environment(convert: Format, record: Any, fallback_id: str, domain: str | N
     if not isinstance(record, Mapping):
         raise InputError(f"an object is needed, not {type(record).__name__}")
     environment = convert(Fields(record), fallback_id)
+    if not isinstance(environment, Environment):
+        raise InputError(f"the format returned {type(environment).__name__}, where an Environment is needed")
     if not any(criterion.weight > 0 for criterion in environment.rubric):
         raise InputError("rubric: no criterion has positive points, so no plan could be scored")
     return replace(environment, domain=domain) if domain else environment

@@ -7,6 +7,9 @@ from typing import Literal
 from papergym.errors import InputError
 from papergym.model.lora import LoraConfig
 
+SMALLEST, LARGEST = 1e-30, 1e30  # what fp32 can square root, divide by and multiply without leaving its range
+MOST = 10**6  # sequences that a step may ask for of one kind: more is a slip of the keyboard
+
 
 @dataclass(frozen=True)
 class RunTable:
@@ -39,6 +42,10 @@ class ModelTable:
     # What backward recomputes: nothing; all but the matrix products and attention; every layer whole, for a third more FLOP.
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
 
+    def __post_init__(self) -> None:
+        if self.device.partition(":")[0] == "meta":
+            raise InputError(f"key 'model.device' has the value {self.device!r}: it holds no numbers to train; use cpu or cuda")
+
 
 @dataclass(frozen=True)
 class DataTable:
@@ -50,7 +57,7 @@ class DataTable:
     tokens_per_micro_batch: int = 8192  # packed tokens a forward pass; does not change the gradient
 
     def __post_init__(self) -> None:
-        at_least(self, "data", "prompts_per_step", 1)
+        within(self, "data", "prompts_per_step", 1, MOST)
         at_least(self, "data", "tokens_per_micro_batch", 1)
 
 
@@ -87,8 +94,9 @@ class OptimTable:
 
     def __post_init__(self) -> None:
         at_least(self, "optim", "warmup_steps", 0)
-        above_zero(self, "optim", "lr", "max_grad_norm")
-        at_least(self, "optim", "eps", 1e-30)  # a smaller one is 0 in fp32, and 0 / 0 the first step of a weight without gradient
+        above_zero(self, "optim", "max_grad_norm")
+        within(self, "optim", "lr", SMALLEST, 1000.0)  # a step of AdamW is about as long
+        within(self, "optim", "eps", SMALLEST, LARGEST)  # 0 in fp32 would make 0 / 0 of the first step of a weight without gradient
         within(self, "optim", "weight_decay", 0.0, 1.0)
         for name in ("beta1", "beta2"):
             within(self, "optim", name, 0.0, 0.9999999)
@@ -102,7 +110,7 @@ class DistributedTable:
     timeout: float = 1800.0  # seconds that a rank waits for the others before it ends the job
 
     def __post_init__(self) -> None:
-        above_zero(self, "distributed", "timeout")
+        within(self, "distributed", "timeout", 0.001, 1e7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +124,16 @@ class TrainingConfig:
     optim: OptimTable = field(default_factory=OptimTable)
     distributed: DistributedTable = field(default_factory=DistributedTable)
 
+    def __post_init__(self) -> None:
+        if self.lora is not None:
+            check_lora(self.lora, "lora")
+
+
+def check_lora(lora: LoraConfig, prefix: str) -> None:
+    """Raises InputError for a shape of adapters that no machine can hold and a scale that fp32 can't."""
+    within(lora, prefix, "rank", 1, 2**16)
+    within(lora, prefix, "alpha", SMALLEST, 1e6)
+
 
 def within(table: object, prefix: str, name: str, low: float, high: float = float("inf")) -> None:
     """Raises InputError when a field of a table lies outside a closed interval, or is not finite."""
@@ -125,15 +143,19 @@ def within(table: object, prefix: str, name: str, low: float, high: float = floa
 
 
 def above_zero(table: object, prefix: str, *names: str) -> None:
-    """Raises InputError when a field of a table is not above 0 and finite."""
+    """Raises InputError when a field of a table is not above 0, or out of the range that fp32 can compute with."""
     for name in names:
-        if not 0 < getattr(table, name) < float("inf"):
-            raise InputError(f"key '{prefix}.{name}' has the value {getattr(table, name)}: a finite number above 0 is needed")
+        value = getattr(table, name)
+        if not 0 < value < math.inf:
+            raise InputError(f"key '{prefix}.{name}' has the value {value}: a finite number above 0 is needed")
+        within(table, prefix, name, SMALLEST, LARGEST)
 
 
 def at_least(table: object, prefix: str, name: str, least: int) -> None:
-    """Raises InputError when a field of a table is below a bound, or is not finite."""
+    """Raises InputError when a field of a table is below a bound, or a fraction out of the range that fp32 can compute with."""
     value = getattr(table, name)
     if not least <= value < math.inf:
         number = f"at least {least}" if math.isfinite(value) else f"a finite number of at least {least}"
         raise InputError(f"key '{prefix}.{name}' has the value {value}: {number} is needed")
+    if isinstance(value, float):
+        within(table, prefix, name, least, LARGEST)

@@ -38,7 +38,7 @@ from papergym.model.weights import load_model
 from papergym.progress import progress_bar
 from papergym.seeds import derive_seed, seed_generators
 from papergym.training.aggregate import BatchCounts
-from papergym.training.config import ModelTable, TrainingConfig
+from papergym.training.config import ModelTable, TrainingConfig, check_lora
 from papergym.training.distributed import ONE, Ranks, full, process_group, reduce_gradients, shard, shared_out, with_head
 from papergym.training.guards import save_for_replay, stop_requests
 from papergym.training.identity import flat, input_hashes, plain
@@ -133,6 +133,7 @@ def load_policy(config: TrainingConfig, ranks: Ranks = ONE) -> Policy:
     adapter = config.lora or LoraConfig()
     if table.adapter is not None:
         adapter = read_adapter_config(table.adapter)
+        check_lora(adapter, f"{table.adapter}: lora")
         if config.lora is not None and replace(config.lora, dropout=0.0) != replace(adapter, dropout=0.0):
             raise InputError(f"{table.adapter}: this adapter is {adapter}, and the [lora] table asks for {config.lora}; leave it out")
 

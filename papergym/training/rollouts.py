@@ -1,15 +1,17 @@
 """Rollouts drawn from the policy that is being trained: token ids in, token ids out, never tokenised again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from papergym.environment import Environment
+from papergym.errors import InputError
 from papergym.judge.answer import plan_of
 from papergym.model.generation import Engine, SamplingParams
 from papergym.model.tokenizer import Tokenizer
 from papergym.training.config import SamplingTable
 from papergym.training.distributed import ONE, Ranks
+from papergym.training.replay import read_fields
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,13 @@ class Rollout:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Rollout":
-        """The rollout whose fields a JSON object holds, as a failed step leaves it."""
-        return cls(**{**fields, "environment": Environment.from_record(fields["environment"])})
+        """The rollout whose fields a JSON object holds, as a failed step leaves it. Raises InputError naming the field that is wrong."""
+        rollout = read_fields(cls, fields)
+        if not isinstance(rollout.environment, dict):
+            raise InputError(f"environment: an object is needed, not {rollout.environment!r}")
+        if len(rollout.sampled_logprobs) != len(rollout.completion_ids):
+            raise InputError("sampled_logprobs: a number for each of completion_ids is needed")
+        return replace(rollout, environment=Environment.from_record(rollout.environment))
 
     def record(self) -> dict[str, Any]:
         """The line of rollouts.jsonl."""

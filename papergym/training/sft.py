@@ -23,6 +23,7 @@ from papergym.training.config import TrainingConfig
 from papergym.training.data import PromptStream, encode_prompts
 from papergym.training.loop import Batch, Phases, Policy, run_training
 from papergym.training.packing import pack, predicting_hidden
+from papergym.training.replay import read_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class Sft:
         return Batch(samples, {"length/mean": sum(len(s.completion_ids) for s in samples) / len(samples)})
 
     def sample_from(self, fields: Mapping[str, Any]) -> Demonstration:
-        return Demonstration(**fields)
+        return read_fields(Demonstration, fields)
 
     def loss(self, samples: Sequence[Demonstration], counts: BatchCounts) -> tuple[Tensor, dict[str, Tensor]]:
         model = self._policy.model

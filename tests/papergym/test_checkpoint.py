@@ -99,3 +99,28 @@ def test_another_version_is_told(tmp_path):
     manifest["versions"]["torch"] = "1.0"
     (path / "manifest.json").write_text(json.dumps(manifest))
     assert differing_versions(path) == "torch 1.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"identity": []}, "not a whole checkpoint"),
+        ({"sha256": {}}, "not a whole checkpoint"),
+        ({"metrics": None}, "not a whole checkpoint"),
+        ({"versions": 1}, "not a whole checkpoint"),
+        ({"metrics": {"reward": "high"}}, "the metric 'reward' is no number"),
+        ({"metrics": {"reward": True}}, "the metric 'reward' is no number"),
+    ],
+)
+def test_a_manifest_that_was_changed_by_hand_is_refused(tmp_path, change, words):
+    path = save_checkpoint(tmp_path, 1, STATE, {}, metrics={"reward": 0.5, "kl": math.nan})
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert load_checkpoint(path, {}) and manifest["metrics"] == {"reward": 0.5, "kl": None}
+    (path / "manifest.json").write_text(json.dumps(manifest | change))
+    for read in (
+        lambda: load_checkpoint(path, {}),
+        lambda: best_checkpoint(tmp_path, Retention(1, "reward")),
+        lambda: differing_versions(path),
+    ):
+        with pytest.raises(InputError, match=f"step_00000001.*{words}.*delete"):
+            read()

@@ -1,11 +1,14 @@
 """Told to stop, a run saves and goes on later; a step that is not finite leaves its batch; a rank that is lost is named."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,13 +18,14 @@ from safetensors.torch import load_file
 from papergym.config import from_mapping
 from papergym.distill.train import Opsd
 from papergym.environment import write_environments
+from papergym.errors import InputError
 from papergym.files import read_jsonl, write_jsonl
 from papergym.model.lora import adapter_state_dict
 from papergym.rl.train import GradedRollout, Grpo
 from papergym.training.command import training_command
 from papergym.training.loop import load_policy, run_training, train
 from papergym.training.rollouts import Rollout
-from papergym.training.sft import Sft, SftConfig, run
+from papergym.training.sft import Demonstration, Sft, SftConfig, run
 
 RUN = '''
 import json, os, signal, sys, time
@@ -170,14 +174,62 @@ def test_a_failed_step_is_replayed_by_a_command(values, tmp_path, capsys):
     assert done.exit_code == 0 and done.stdout.count("micro-batch") == 2 and "not finite" not in done.stdout, done.output
     done = CliRunner().invoke(command, [*options, str(tmp_path)])
     assert done.exit_code == 2 and "not a failed step" in done.stderr
+    for batch, words in (
+        ('{"rollout": {}, "advantage": 1.0}', "line 1, advantage: this field is unknown"),
+        ('{"prompt_ids": [1], "completion_ids": [99999999]}', "line 1: prompt_ids and completion_ids are not tokens of this model"),
+        ("", "holds no samples"),
+    ):
+        (place / "batch.jsonl").write_text(batch)
+        done = CliRunner().invoke(command, [*options, str(place)])
+        assert done.exit_code == 2 and f"batch.jsonl{', ' if 'line' in words else ': '}{words}" in done.stderr
 
 
-def test_a_sample_survives_the_file(tmp_path, environments):
+@pytest.fixture
+def samples(environments):
+    """(trainer, a sample of it) for each trainer; the trainers know their environments and nothing else."""
     rollout = Rollout(environments[0], 0, 3, [1, 2], [5, 6, 7], [-0.5, -1.0, -0.25], "stop", "text")
-    for algorithm, sample in ((Opsd, rollout), (Grpo, GradedRollout(rollout, -0.75))):
+    opsd = object.__new__(Opsd)
+    opsd._stream = SimpleNamespace(environments=environments)
+    return [(opsd, rollout), (object.__new__(Grpo), GradedRollout(rollout, -0.75)), (object.__new__(Sft), Demonstration([1, 2], [3]))]
+
+
+def test_a_sample_survives_the_file(tmp_path, samples):
+    for algorithm, sample in samples:
         write_jsonl(tmp_path / "batch.jsonl", [sample])
         [(_, fields)] = read_jsonl(tmp_path / "batch.jsonl")
-        assert algorithm.sample_from(None, fields) == sample
+        assert algorithm.sample_from(fields) == sample
+    write_jsonl(tmp_path / "batch.jsonl", [replace(samples[1][1], advantage=math.nan)])
+    [(_, fields)] = read_jsonl(tmp_path / "batch.jsonl")
+    assert math.isnan(samples[1][0].sample_from(fields).advantage)  # what went wrong stays wrong
+
+
+def test_a_sample_of_another_trainer_and_odd_fields_are_named(tmp_path, samples):
+    for index, (algorithm, sample) in enumerate(samples):
+        write_jsonl(tmp_path / "batch.jsonl", [sample])
+        [(_, fields)] = read_jsonl(tmp_path / "batch.jsonl")
+        for other, (stranger, _) in enumerate(samples):
+            if other != index:
+                with pytest.raises(InputError, match=r"this field is (missing|unknown); those of a "):
+                    stranger.sample_from(fields)
+        rollout = fields.get("rollout", fields)
+        odd = [{"completion_ids": "abc"}, {"completion_ids": [1.5]}, {"prompt_ids": [True]}]
+        if "index" in rollout:
+            odd += [
+                {"environment": 1},
+                {"environment": {}},
+                {"sampled_logprobs": [0.5]},
+                {"response": None},
+                {"sampled_logprobs": ["a"] * 3},
+            ]
+        if "index" in fields:
+            odd += [{"index": 1}, {"index": 3}, {"index": -3}]
+        for change in odd:
+            with pytest.raises(InputError):
+                algorithm.sample_from(fields | {"rollout": rollout | change} if "rollout" in fields else rollout | change)
+        if "rollout" in fields:
+            for change in ({"rollout": 1}, {"advantage": "high"}):
+                with pytest.raises(InputError, match=next(iter(change))):
+                    algorithm.sample_from(fields | change)
 
 
 @pytest.fixture
