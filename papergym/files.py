@@ -20,12 +20,12 @@ _BOM = b"\xef\xbb\xbf"  # some editors put it in front of UTF-8
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Gives an error of a write that finds no room the name of its file: the system does not say it."""
+    """Gives an error of a write that finds no room the name of its file: the system does not say it, and of a copy it says both names."""
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:
-            error.filename = str(path)
+        if error.errno in NO_ROOM and (error.filename is None or error.filename2 is not None):
+            error.filename, error.filename2 = str(path), None
         raise
 
 
@@ -65,17 +65,25 @@ def check_replaceable(path: str | Path) -> None:
 def atomic_directory(path: str | Path) -> Iterator[Path]:
     """Yields an empty directory beside `path` that takes its place, flushed to disk, when the block ends without an error.
 
-    For a moment neither the old nor the new one is at `path`. The caller keeps other writers out.
+    For a moment neither the old nor the new one is at `path`. The caller keeps other writers out. Raises InputError for a path at which
+    something other than a directory is, a link included.
     """
     path = Path(path)
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        kind = "a link" if path.is_symlink() else "a file" if path.is_file() else "a device or pipe"
+        raise InputError(f"{path}: is {kind}, which no folder may replace; name a folder to write, or remove it")
     remove_leftovers(path)
     temporary, old = _beside(path)
     temporary.mkdir(parents=True)
     with naming(path):
-        yield temporary
-    for file in (child for child in temporary.rglob("*") if child.is_file()):
-        with open(file, "rb") as handle:
-            os.fsync(handle.fileno())
+        try:
+            yield temporary
+            for file in (child for child in temporary.rglob("*") if child.is_file()):
+                with open(file, "rb") as handle:
+                    os.fsync(handle.fileno())
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # what stays is removed by the next writer
+            raise
     if path.exists():
         os.rename(path, old)
     os.rename(temporary, path)

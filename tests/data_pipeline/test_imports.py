@@ -245,11 +245,21 @@ def test_a_format_of_ones_own_and_one_that_is_unknown(tmp_path, monkeypatch):
         "from papergym.environment import Criterion, Environment\n"
         "def read(record, name):\n"
         "    return Environment(name, 'cs', record.text('q'), (Criterion(record.text('c'), weight=record.number('w')),))\n"
+        "def short(record):\n"
+        "    return None\n"
+        "def wrong(record, name):\n"
+        "    return {'id': name}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     source = write(tmp_path / "mine.jsonl", [{"q": "Why?", "c": "So.", "w": 2}])
     import_files("mine:read", [source], tmp_path / "out.jsonl")
     (environment,) = read_environments(tmp_path / "out.jsonl")
     assert (environment.id, environment.question, environment.rubric[0].weight) == ("mine-1", "Why?", 2.0)
+    with pytest.raises(
+        InputError, match=r"format 'mine:short': it takes \(record\), where a function of \(record, fallback_id\) is needed"
+    ):
+        import_files("mine:short", [source], tmp_path / "out.jsonl")
+    with pytest.raises(InputError, match=r"record 1, the format returned dict, where an Environment is needed"):
+        import_files("mine:wrong", [source], tmp_path / "out.jsonl")
     with pytest.raises(InputError, match="unknown format 'arxiv': use one of healthbench"):
         import_files("arxiv", [source], tmp_path / "out.jsonl")

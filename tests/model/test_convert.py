@@ -1,5 +1,9 @@
 """`papergym convert`: other forms of a checkpoint as a directory that transformers and we load."""
 
+import os
+import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -28,6 +32,24 @@ def test_a_directory_in_another_dtype_and_a_place_that_is_taken(tiny_policy, tmp
     assert again.exit_code == 2 and "out: already holds files" in again.output
     absent = convert(tmp_path / "no.gguf", "--out", tmp_path / "new")
     assert absent.exit_code == 2 and "no.gguf: no such model" in absent.output and not (tmp_path / "new").exists()
+
+
+def test_a_full_disk_is_named_where_it_is_written_to_and_nothing_stays(tiny_policy, tmp_path):
+    """A limit on the size of files stands for a full disk; a tokenizer's file is beyond it, the weights are not."""
+    model, out = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(tiny_policy, model)
+    limit = 2 * (model / "model.safetensors").stat().st_size
+    (model / "merges.txt").write_bytes(bytes(2 * limit))
+    program = f"""if True:
+        import resource, signal
+        from papergym.cli import main
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+        main(["convert", {str(model)!r}, "--out", {str(out)!r}])
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"papergym: {out}: File too large; make room there, then give the same command again\n")
+    assert os.listdir(tmp_path) == ["model"]
 
 
 @pytest.mark.slow

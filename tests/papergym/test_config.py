@@ -69,6 +69,8 @@ def test_toml_and_overrides_become_the_dataclass(tmp_path):
         ("steps = 1", ["name=" + 5000 * "["], ["--set", "more than 50"]),
         ("steps = 1", ["steps=1" + 5000 * "0"], ["--set", "can't be read"]),
         ("steps = 1", ["name" + 5000 * ".x" + "=1"], ["more than 50"]),
+        ('steps = 1\nname = "a\\u0000b"', [], ["'name'", "NUL"]),
+        ('steps = 1\ntargets = ["a\\u0000b"]', [], ["'targets[0]'", "NUL"]),
         ("steps = 1", ["steps=2\nfoo=1"], ["--set steps=2", "more than one line"]),
     ],
 )
@@ -76,3 +78,8 @@ def test_mistakes_name_the_key_the_value_and_what_is_allowed(tmp_path, text, ove
     with pytest.raises(InputError) as error:
         load_config(Recipe, write(tmp_path, text), overrides)
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_name_that_no_file_can_have():
+    with pytest.raises(InputError, match=r"file 'a\\x00b\.toml': the name holds the character NUL"):
+        load_config(Recipe, "a\0b.toml")

@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 
 from papergym.errors import InputError, exit_on_input_error
 from papergym.files import append_jsonl, atomic_directory, atomic_write, read_json, read_jsonl, remove_directory, reopen_jsonl
-from papergym.registry import resolve
+from papergym.registry import check_takes, resolve
 
 
 def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -56,7 +57,7 @@ def test_a_directory_is_the_old_or_the_new_one(tmp_path):
     with pytest.raises(RuntimeError), atomic_directory(path) as temporary:
         (temporary / "half").touch()
         raise RuntimeError
-    assert [child.name for child in path.iterdir()] == ["new"]
+    assert [child.name for child in path.iterdir()] == ["new"] and os.listdir(tmp_path) == ["adapter"]
     remove_directory(path)
     assert list(tmp_path.iterdir()) == []
 
@@ -142,9 +143,25 @@ def test_the_registry_names_what_exists():
         ("c", "use one of a, b"),
         ("nomodule:x", "no module named 'nomodule'"),
         ("math:nothing", "has no attribute 'nothing'"),
+        (":x", "unknown thing ':x'"),
+        ("..math:pi", "unknown thing"),
+        ("a\0b:x", "unknown thing"),
     ]:
         with pytest.raises(InputError, match=words):
             resolve("thing", name, {"a": 1, "b": 2})
+
+
+def test_what_a_configuration_names_takes_what_it_is_given():
+    for function in (math.hypot, lambda a, b: 0, lambda a, b, c=1: 0, lambda *many: 0, dict):
+        check_takes("thing", "m:f", function, "a", "b")
+    for function, words in (
+        (lambda a: 0, r"thing 'm:f': it takes \(a\), where a function of \(a, b\) is needed \(too many"),
+        (lambda a, b, c: 0, r"it takes \(a, b, c\), where .*missing a required argument: 'c'"),
+        (lambda *, a, b: 0, r"it takes \(\*, a, b\)"),
+        (3, r"it is of the type int, where a function of \(a, b\) is needed"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_takes("thing", "m:f", function, "a", "b")
 
 
 def test_only_a_regular_file_is_replaced(tmp_path):
@@ -156,6 +173,19 @@ def test_only_a_regular_file_is_replaced(tmp_path):
             pass
     assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["folder", "link", "pipe"]
+
+
+def test_only_a_folder_is_replaced_by_one(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("file", "a file"), ("link", "a link"), ("dangling", "a link"), ("pipe", "a device or pipe")):
+        with pytest.raises(InputError, match=f"{name}: is {kind}, which no folder may replace"), atomic_directory(tmp_path / name):
+            pytest.fail("nothing may be written")
+    assert (tmp_path / "file").read_text() == "kept" and (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "file", "folder", "link", "pipe"]
 
 
 def test_numbers_that_are_not_finite_end_with_a_sentence_and_code_1(capsys):
