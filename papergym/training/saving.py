@@ -57,8 +57,8 @@ class Saver:
 
     def note(self, values: Mapping[str, float]) -> None:
         """Takes the metrics of a step. Raises InputError when run.best_by is none of them, and what went wrong in the background."""
-        name = (self._run.best_by or "").removeprefix("-")
-        if name and name not in values:
+        best_by = self._run.best_by
+        if best_by is not None and best_by.removeprefix("-") not in values:
             raise InputError(f"key 'run.best_by' has the value {self._run.best_by!r}: the metrics of this run are {', '.join(values)}")
         self._window.append(values)
         if self._pending is not None and self._pending.done():

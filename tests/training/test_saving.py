@@ -102,9 +102,10 @@ def test_what_is_killed_before_the_best_adapter_is_written_is_made_good(recipe, 
     assert (tmp_path / "run/best/adapter_model.safetensors").exists()
 
 
-def test_a_metric_that_is_none_is_named(recipe):
-    with pytest.raises(InputError, match=r"run\.best_by' has the value '-rewrad': the metrics of this run are loss, .*reward"):
-        run_training(recipe("run", best_by="-rewrad"), Drawing, "")
+@pytest.mark.parametrize("name", ["-rewrad", "", "-"])
+def test_a_metric_that_is_none_is_named(recipe, name):
+    with pytest.raises(InputError, match=rf"run\.best_by' has the value '{name}': the metrics of this run are loss, .*reward"):
+        run_training(recipe("run", best_by=name), Drawing, "")
 
 
 @pytest.mark.parametrize("background", [False, True])
