@@ -2,11 +2,9 @@
 // Plain C interface, no PyTorch headers: it compiles in seconds and binds to no version. Mathematics: linear_jsd/divergences.py.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <thread>
-#include <vector>
 
+#include "threads.h"
 #include "vector.h"
 
 namespace {
@@ -16,18 +14,6 @@ constexpr float CUT = INF;             // the score of an entry that the clip cu
 constexpr float LARGEST_GAP = 88;      // as in divergences.py
 constexpr double LOWEST_CENTRE = -64;  // as there
 constexpr float FAR_APART = 8;         // largest logits: t - s is then rounded more coarsely than either logit less its largest
-
-template <class Body>
-void parallel_rows(int64_t rows, int threads, Body body) {
-    std::atomic<int64_t> next{0};
-    auto work = [&] {
-        for (int64_t row; (row = next++) < rows;) body(row);
-    };
-    std::vector<std::thread> others;
-    for (int64_t i = 1; i < std::min<int64_t>(threads, rows); i++) others.emplace_back(work);
-    work();
-    for (auto& other : others) other.join();
-}
 
 // body(offset, number of entries left) for each vector of a row; after each block the sums are flushed.
 template <class Body, class... Sums>

@@ -32,6 +32,25 @@ inline Floats load(const float* from, int64_t count, float rest) {
 
 inline void store(float* to, int64_t count, Floats x) { std::memcpy(to, &x, count >= LANES ? sizeof x : count * sizeof(float)); }
 
+// The upper half of a float.
+struct Bfloat16 {
+    uint16_t bits;
+};
+typedef uint16_t Halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
+
+inline Floats load(const Bfloat16* from, int64_t count, float) {
+    Halves x{};
+    std::memcpy(&x, from, count >= LANES ? sizeof x : count * sizeof(Bfloat16));
+    return bits(__builtin_convertvector(x, Ints) << 16);
+}
+
+// Rounds to nearest, ties to even.
+inline void store(Bfloat16* to, int64_t count, Floats x) {
+    const Ints rounded = bits(x) + 0x7fff + ((bits(x) >> 16) & 1);
+    const Halves half = __builtin_convertvector((x != x ? bits(x) | 0x400000 : rounded) >> 16, Halves);
+    std::memcpy(to, &half, count >= LANES ? sizeof half : count * sizeof(Bfloat16));
+}
+
 // x = n ln 2 + r with |r| <= ln 2 / 2; expm1(r) as a polynomial. x must lie in [-104, 88].
 struct Exponent {
     Ints n;

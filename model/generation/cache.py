@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from papergym.kernels.cpu import decoding
 from papergym.model.attention import causal_attention
 
 _BLOCK = 64  # columns to grow by
@@ -65,6 +66,7 @@ class GroupCache:
         self._width = 0  # W
         self._index: Tensor | None = None  # rows' places in [G · N]; None while every place is a row
         self._mask: Tensor | None = None  # added to the scores, [G, 1, N, 1, P + W]; None while nothing is masked
+        self._layout: tuple[Tensor, ...] = ()  # rows' places [R], prompts' lengths [G] and first columns [G, N], for the compiled route
 
     def add(self, prefill: PrefillCache, lengths: Sequence[int], n: int) -> None:
         """Appends prompts of the given lengths as groups of n rows each."""
@@ -84,11 +86,15 @@ class GroupCache:
         if self._width == self._layers[0].keys.shape[3]:
             self._rebuild()
         self._width += 1
-        self._set_mask()
+        if not decoding.available(self._layers[0].keys):
+            self._set_mask()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """query [R,Hq,1,D], key and value [R,Hkv,1,D] of the rows' newest tokens -> [R,Hq,1,D]. Softmax in fp32."""
         store = self._layers[layer]
+        if decoding.available(query):
+            prompts, own = (store.prompt_keys, store.prompt_values), (store.keys, store.values)
+            return decoding.attend(query, key, value, prompts, own, self._width, *self._layout)
         groups, heads, places, _, dim = store.keys.shape
         store.keys[:, :, :, self._width - 1] = self._to_grid(key, heads)
         store.values[:, :, :, self._width - 1] = self._to_grid(value, heads)
@@ -152,10 +158,13 @@ class GroupCache:
 
     def _set_index(self) -> None:
         self._index = None
-        if self._rows and len(self._rows) < self._capacity():
-            places = len(self._starts[0])
-            index = [group * places + place for group, place in self._rows]
-            self._index = torch.tensor(index, device=self._layers[0].keys.device)
+        if not self._rows:
+            return
+        places, device = len(self._starts[0]), self._layers[0].keys.device
+        index = torch.tensor([group * places + place for group, place in self._rows], device=device)
+        self._layout = index, torch.tensor(self._lengths, device=device), torch.tensor(self._starts, device=device)
+        if len(index) < self._capacity():
+            self._index = index
 
     def _set_mask(self) -> None:
         longest, device = max(self._lengths), self._layers[0].keys.device

@@ -1,9 +1,10 @@
-"""Weights in the layout that the CPU's bf16 matrix multiply wants, for as long as a sampler runs.
+"""A model made ready for decoding on a CPU while a sampler runs: its weights in the layout that few rows want, each norm one call.
 
-oneDNN reorders a plain weight again at every call, which at the few rows of a decoding step costs as much as the product itself. Here the
-weights are reordered once; that takes about as long as one step, and a copy of the weights in memory. The copy lives inside one call of the
-sampler, so that it can't outlive an update of the weights. Layers that read the same input, and the adapters' A with them, become one
-product: at a few rows a call costs more than its arithmetic.
+PyTorch reorders a plain bf16 weight again at every call, which at the few rows of a decoding step costs as much as the product itself, and
+its fp32 products read the weights at a third of the memory's speed. Here the weights are reordered once; that takes about as long as one
+step, and a copy of the weights in memory. The copy lives inside one call of the sampler, so that it can't outlive an update of the weights.
+oneDNN has the products where the processor has bf16 instructions, kernels/cpu elsewhere. Layers that read the same input, and the adapters'
+A with them, become one product: at a few rows a call costs more than its arithmetic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from papergym.model.decoder import CausalLM
+from papergym.kernels.cpu import decoding
+from papergym.model.decoder import CausalLM, RMSNorm
 from papergym.model.lora import LoraLinear
 
 _ROWS = 16  # the row count that oneDNN picks the layout for; any other number works
@@ -26,44 +28,54 @@ _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # of one
 def prepacked(model: CausalLM) -> Iterator[Callable[[Tensor], Tensor]]:
     """Inside the block the model's linear layers use reordered weights. Yields the head: hidden [..., H] -> logits [..., V].
 
-    The same products in another order of summation. Elsewhere than on a CPU with bf16 instructions nothing changes.
+    The same products in another order of summation. On a GPU, and where the CPU has neither route, nothing changes.
     """
-    if not _worthwhile(model.head_weight):
+    if _packing(model.head_weight) is None:
         yield partial(F.linear, weight=model.head_weight)
         return
     groups = [group for module in model.model.modules() for group in _groups(module)]
+    norms = [module for module in model.model.modules() if isinstance(module, RMSNorm) and decoding.available(module.weight)]
     try:
         for group in groups:
             joint = _JointProduct(group)
             for index, layer in enumerate(group):
                 vars(layer)["forward"] = partial(joint, index)  # hides the class's method
+        for norm in norms:
+            vars(norm)["forward"] = partial(decoding.rms_norm, weight=norm.weight, eps=norm.eps)
         yield _forward(model.head_weight)
     finally:
-        for layer in chain(*groups):
+        for layer in chain(norms, *groups):
             vars(layer).pop("forward", None)
 
 
 def _groups(module: nn.Module) -> list[list[nn.Linear]]:
     """The linear layers that are a module's own, those that read one input together."""
-    layers = {
-        name: child for name, child in module.named_children() if isinstance(child, nn.Linear) and _worthwhile(child.weight)
-    }  # an adapter's A and B are fp32
+    if isinstance(module, LoraLinear):
+        return []  # A and B are part of the layer's own product
+    layers = {name: child for name, child in module.named_children() if isinstance(child, nn.Linear) and _packing(child.weight)}
     together = [[layers.pop(name) for name in names] for names in _TOGETHER if all(name in layers for name in names)]
     return together + [[layer] for layer in layers.values()]
 
 
-def _worthwhile(weight: Tensor) -> bool:
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.bfloat16
-        and torch.backends.mkldnn.is_available()
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+def _packing(weight: Tensor) -> Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] | None:
+    """What makes a product of a weight and a bias like these, or None where PyTorch's own is best."""
+    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported():
+        return _packed_by_onednn
+    return _packed_here if decoding.available(weight) else None
+
+
+def _packed_by_onednn(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+
+
+def _packed_here(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    packed, bias = decoding.pack(weight), None if bias is None else bias.float()
+    return partial(decoding.product, packed=packed, outputs=len(weight), bias=bias)
 
 
 def _forward(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-    return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return _packing(weight)(weight.detach(), bias)
 
 
 class _JointProduct:

@@ -1,0 +1,86 @@
+"""The steps of decoding that the CPU library has for fp32 and bf16, for few rows: every sum is in fp32, the result is rounded once.
+
+Shapes: R rows, H inputs, O outputs; for attention see model/generation/cache.py.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from papergym.kernels.cpu import library, pointers
+
+OUTPUTS = 32  # of one block of a packed matrix
+_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+def available(tensor: Tensor) -> bool:
+    """Whether tensors like this one, of this dtype and device, can be used here on this machine."""
+    return tensor.device.type == "cpu" and tensor.dtype in _NAMES and library() is not None
+
+
+def pack(weight: Tensor) -> Tensor:
+    """A copy of a weight [O, H] in the order in which `product` reads it: [O / 32 rounded up, H, 32]. In bf16 outputs i and 16 + i of a
+    block lie side by side."""
+    outputs, inputs = weight.shape
+    blocks = F.pad(weight.detach(), (0, 0, 0, -outputs % OUTPUTS)).view(-1, 2, OUTPUTS // 2, inputs)
+    order = (0, 3, 2, 1) if weight.dtype == torch.bfloat16 else (0, 3, 1, 2)
+    return blocks.permute(order).contiguous().view(-1, inputs, OUTPUTS)
+
+
+def product(x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None = None) -> Tensor:
+    """x [..., H] · weightᵀ + bias -> [..., O], in the packed weight's dtype. bias [O] fp32."""
+    rows = x.float().contiguous()
+    out = packed.new_empty(*x.shape[:-1], outputs)
+    shift = None if bias is None else bias.data_ptr()
+    count, inputs = x.shape[:-1].numel(), x.shape[-1]
+    _function("product", packed)(*pointers(packed, rows), count, inputs, outputs, shift, *pointers(out), torch.get_num_threads())
+    return out
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + eps) · weight over the last dimension."""
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _function("rms_norm", x)(*pointers(x, weight), x.numel() // x.shape[-1], x.shape[-1], eps, *pointers(out))
+    return out
+
+
+class Sizes(ctypes.Structure):
+    """Of one call of `attend`: rows R, groups G, key heads h, places of a group N, queries a key head r, head_dim D, columns of prompts P,
+    columns of own keys in use W, and allocated."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "groups", "heads", "places", "shared", "dim", "prompt", "width", "allocated")]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    prompts: tuple[Tensor, Tensor],
+    own: tuple[Tensor, Tensor],
+    width: int,
+    places: Tensor,
+    lengths: Tensor,
+    starts: Tensor,
+) -> Tensor:
+    """Writes the rows' newest keys and values [R, h, 1, D] to column width - 1 of `own`; query [R, h·r, 1, D] -> [R, h·r, 1, D].
+
+    prompts: keys and values [G, h, P, D], of which `lengths` [G] columns count. own: those of [G, h, N, allocated, D], which count from
+    column `starts` [G, N] on. places [R]: where each row is, ascending, as group · N + place. All three are int64.
+    """
+    groups, heads, room, allocated, dim = own[0].shape
+    rows = len(query)
+    sizes = Sizes(rows, groups, heads, room, query.shape[1] // heads, dim, prompts[0].shape[2], width, allocated)
+    inputs = [x.contiguous() for x in (query, key, value)]
+    out = torch.empty_like(inputs[0])
+    used = pointers(places, lengths, starts, *inputs, *prompts, *own, out)
+    _function("attend", query)(ctypes.byref(sizes), *used, torch.get_num_threads())
+    return out
+
+
+def _function(name: str, like: Tensor) -> Callable[..., Any]:
+    return getattr(library(), f"papergym_{name}_{_NAMES[like.dtype]}")
