@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 SOURCES = ("rows.cpp", "decoding.cpp", "threads.h", "vector.h")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-fopenmp")
 LOSS = "the kernels' row passes and the sampler's steps run as eager PyTorch operations, which takes about 1.3 and 2 times as long"
 
 
@@ -40,11 +40,13 @@ def library() -> ctypes.CDLL | None:
     loaded.papergym_logprob_gradient.argtypes = [pointer, integer, integer, real, count, *[pointer] * 5]
     functions = [loaded.papergym_jsd, loaded.papergym_logprob, loaded.papergym_logprob_gradient]
     for dtype in ("float32", "bfloat16"):
-        product, rms_norm, attend = (getattr(loaded, f"papergym_{name}_{dtype}") for name in ("product", "rms_norm", "attend"))
+        names = ("product", "rms_norm", "draw", "attend")
+        product, rms_norm, draw, attend = decoding = [getattr(loaded, f"papergym_{name}_{dtype}") for name in names]
         product.argtypes = [pointer, pointer, integer, integer, integer, pointer, pointer, count]
         rms_norm.argtypes = [pointer, pointer, integer, integer, real, pointer]
+        draw.argtypes = [pointer, integer, integer, real, pointer, pointer, pointer, count]
         attend.argtypes = [pointer] * 12 + [count]
-        functions += [product, rms_norm, attend]
+        functions += decoding
     for function in functions:
         function.restype = None
     return loaded

@@ -1,4 +1,5 @@
-// What a decoding step on a CPU is made of, for few rows: products with a matrix that is read once, norms, and attention to a sampler's cache.
+// What a decoding step on a CPU is made of, for few rows: products with a matrix that is read once, norms, attention to a
+// sampler's cache, and the draw.
 // T is float or Bfloat16: what is stored. All sums are fp32.
 
 #include <algorithm>
@@ -75,6 +76,46 @@ void rms_norm(const T* x, const T* weight, int64_t rows, int64_t width, double e
         const float factor = float(1 / std::sqrt(squares.total / double(width) + eps));
         for (int64_t i = 0; i < width; i += LANES) store(out + i, width - i, load(x + i, width - i, 0) * factor * load(weight + i, width - i, 0));
     }
+}
+
+// Draws a token from softmax(logits / temperature): the first entry at which the running sum exceeds uniform · total, found by the sums of blocks.
+template <class T>
+void draw(const T* logits, int64_t vocabulary, float inverse_temperature, double uniform, int64_t& id, float& logprob) {
+    constexpr int64_t BLOCK = 16 * LANES;
+    Floats lanes = splat(-INF);
+    for (int64_t i = 0; i < vocabulary; i += LANES) {
+        const Floats x = load(logits + i, vocabulary - i, -INF);
+        lanes = x > lanes ? x : lanes;
+    }
+    float largest = -INF;
+    for (int i = 0; i < LANES; i++) largest = std::max(largest, lanes[i]);
+    auto weights = [&](int64_t i) { return exp((load(logits + i, vocabulary - i, -INF) - largest) * inverse_temperature); };
+
+    std::vector<double> sums;
+    double total = 0;
+    for (int64_t start = 0; start < vocabulary; start += BLOCK) {
+        Sum sum;
+        for (int64_t i = start; i < std::min(start + BLOCK, vocabulary); i += LANES) sum.lanes += weights(i);
+        sum.flush();
+        sums.push_back(sum.total);
+        total += sum.total;
+    }
+    double target = uniform * total;
+    size_t block = 0, last = 0;
+    for (block = 0; block < sums.size(); block++) {
+        if (sums[block] > 0) last = block;
+        if (target < sums[block]) break;
+        target -= sums[block];
+    }
+    if (block == sums.size()) block = last, target = total;  // rounding: the last entry of positive weight
+    id = block * BLOCK;
+    for (int64_t i = block * BLOCK; i < std::min<int64_t>((block + 1) * BLOCK, vocabulary) && target >= 0; i += LANES) {
+        const Floats weight = weights(i);
+        for (int lane = 0; lane < LANES && target >= 0; lane++) {
+            if (weight[lane] > 0) id = i + lane, target -= weight[lane];
+        }
+    }
+    logprob = (float(load(logits + id, 1, 0)[0]) - largest) * inverse_temperature - float(std::log(total));
 }
 
 float sum_of(Floats x) {
@@ -212,6 +253,12 @@ void attend(const Sizes& z, const int64_t* row_places, const int64_t* lengths, c
     }                                                                                                                                                \
     extern "C" void papergym_rms_norm_##name(const T* x, const T* weight, int64_t rows, int64_t width, double eps, T* out) {                         \
         rms_norm(x, weight, rows, width, eps, out);                                                                                                  \
+    }                                                                                                                                                \
+    extern "C" void papergym_draw_##name(const T* logits, int64_t rows, int64_t vocabulary, double temperature, const double* uniforms, int64_t* ids,  \
+                                         float* logprobs, int threads) {                                                                             \
+        parallel_rows(rows, threads, [&](int64_t i) {                                                                                                \
+            draw(logits + i * vocabulary, vocabulary, float(1 / temperature), uniforms[i], ids[i], logprobs[i]);                                     \
+        });                                                                                                                                          \
     }                                                                                                                                                \
     extern "C" void papergym_attend_##name(const Sizes* sizes, const int64_t* places, const int64_t* lengths, const int64_t* starts, const T* query, \
                                            const T* key, const T* value, const T* prompt_keys, const T* prompt_values, T* keys, T* values, T* out,   \

@@ -49,6 +49,19 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
+def draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Token ids [R] int64 and their log-probs [R] fp32 under softmax(logits / temperature): the running sum inverted at uniforms [R] fp64.
+
+    logits [R, V]; columns of -inf are never drawn. A row with NaN, with +inf or with nothing finite has the log-prob NaN.
+    """
+    rows = logits.contiguous()
+    ids = torch.empty(len(rows), dtype=torch.int64)
+    logprobs = torch.empty(len(rows))
+    used = pointers(uniforms, ids, logprobs)
+    _function("draw", rows)(*pointers(rows), len(rows), rows.shape[1], temperature, *used, torch.get_num_threads())
+    return ids, logprobs
+
+
 class Sizes(ctypes.Structure):
     """Of one call of `attend`: rows R, groups G, key heads h, places of a group N, queries a key head r, head_dim D, columns of prompts P,
     columns of own keys in use W, and allocated."""

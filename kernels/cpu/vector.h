@@ -38,8 +38,8 @@ struct Bfloat16 {
 };
 typedef uint16_t Halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
 
-inline Floats load(const Bfloat16* from, int64_t count, float) {
-    Halves x{};
+inline Floats load(const Bfloat16* from, int64_t count, float rest) {
+    Halves x = __builtin_convertvector(bits(splat(rest)) >> 16, Halves);
     std::memcpy(&x, from, count >= LANES ? sizeof x : count * sizeof(Bfloat16));
     return bits(__builtin_convertvector(x, Ints) << 16);
 }

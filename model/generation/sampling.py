@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from papergym.errors import InputError
+from papergym.kernels.cpu import decoding
 
 _BLOCK = 256  # vocabulary entries summed at once
 _NUCLEUS_SIZES = (256, 4096)  # candidates to look at for a nucleus before sorting the whole vocabulary
@@ -76,6 +77,8 @@ def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tens
 
     Returns token ids [R] and their log-probs [R] (fp32, nats, see Completion), NaN for a row whose logits are not finite.
     """
+    if params.temperature and not params.top_k and params.top_p == 1 and decoding.available(logits):
+        return decoding.draw(logits, uniforms, params.temperature)
     if params.temperature not in (0, 1):
         logits = logits.float() / params.temperature
     probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)

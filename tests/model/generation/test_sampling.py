@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from papergym.errors import InputError
+from papergym.kernels import cpu
+from papergym.kernels.cpu import decoding
 from papergym.model.generation import SamplingParams
 from papergym.model.generation.sampling import draw, uniform_stream
 
@@ -43,6 +45,14 @@ def nucleus(probabilities: torch.Tensor, top_k: int, top_p: float) -> torch.Tens
     return result / result.sum()
 
 
+@pytest.fixture(params=["compiled", "PyTorch"], autouse=True)
+def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "PyTorch":
+        monkeypatch.setattr(decoding, "available", lambda tensor: False)
+    elif cpu.library() is None:
+        pytest.skip("no C++ compiler")
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.7), (0, 0.95), (4, 0.8), (1, 1.0), (100, 0.5)])
 def test_frequencies(temperature: float, top_k: int, top_p: float) -> None:
@@ -70,6 +80,25 @@ def test_the_ends_of_the_unit_interval_hit_tokens_of_positive_probability() -> N
     for params in (SamplingParams(), SamplingParams(top_p=0.99999), SamplingParams(top_k=2)):
         ids, _ = draw(logits, uniforms, params)
         assert sorted(ids.tolist()) == [1, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("vocabulary", [1, 5, 256, 257, 5000, 151936])
+def test_a_draw_inverts_the_distribution(vocabulary: int, dtype: torch.dtype) -> None:
+    """The uniform number lies between the probability of the tokens before and that with the drawn one; NaN only where it must be."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = (3 * torch.randn(12, vocabulary, generator=generator)).to(dtype)
+    logits[0, : vocabulary // 2] = float("-inf")
+    uniforms = torch.rand(12, generator=generator, dtype=torch.float64)
+    ids, logprobs = draw(logits, uniforms, SamplingParams(temperature=1.3))
+    probabilities = torch.softmax(logits.double() / 1.3, -1)
+    upper = probabilities.cumsum(-1).gather(-1, ids[:, None])[:, 0]
+    chosen = probabilities.gather(-1, ids[:, None])[:, 0]
+    assert bool((chosen > 0).all() & (upper - chosen - 1e-6 <= uniforms).all() & (uniforms <= upper + 1e-6).all())
+    torch.testing.assert_close(logprobs.double(), chosen.log(), rtol=1e-6, atol=1e-6)
+    logits[3, -1], logits[5, 0], logits[7] = float("nan"), float("inf"), float("-inf")
+    ids, logprobs = draw(logits, uniforms, SamplingParams(temperature=1.3))
+    assert logprobs.isnan().nonzero()[:, 0].tolist() == [3, 5, 7] and bool(((ids >= 0) & (ids < vocabulary)).all())
 
 
 def test_logprobs_of_bf16_logits_are_computed_in_fp32() -> None:
