@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from papergym.config import read_values
 from papergym.environment import Environment
 from papergym.errors import InputError
-from papergym.registry import resolve
+from papergym.registry import check_takes, resolve
 
 Verdict = bool | None  # None: not scored. Never a stand-in for False.
 
@@ -52,8 +52,10 @@ def judge_options(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     """
     if isinstance(spec, str):
         options = read_values(spec) if spec.endswith(".toml") else {"kind": spec}
-    else:
+    elif isinstance(spec, Mapping):
         options = dict(spec)
+    else:
+        raise InputError(f"judge {spec!r}: the name of a kind, the path of a .toml file or a table with the key 'kind' is needed")
     kind = options.get("kind")
     if not isinstance(kind, str):
         raise InputError(f"judge {spec!r}: the key 'kind' names the judge: one of {', '.join(sorted(JUDGES))}, or module:function")
@@ -93,7 +95,9 @@ def open_judge(spec: str | Mapping[str, Any]) -> Judge:
     """
     options = judge_options(spec)
     kind = options.pop("kind")
-    judge = resolve("judge", kind, JUDGES)(**options)
+    function = resolve("judge", kind, JUDGES)
+    check_takes("judge", kind, function, **options)
+    judge = function(**options)
     if not callable(getattr(judge, "score", None)):
         raise InputError(f"judge {kind!r}: it returned {type(judge).__name__}, which has no method score")
     return judge

@@ -33,9 +33,9 @@ def resolve(kind: str, name: str, builtins: Mapping[str, Any]) -> Any:
         raise InputError(f"{kind} {name!r}: module {module_name!r} has no attribute {attribute!r}") from error
 
 
-def check_takes(kind: str, name: str, function: Any, *arguments: str) -> None:
-    """Raises InputError unless what a configuration names can be called with so many arguments; they are named in the message."""
-    form = f"a function of ({', '.join(arguments)})"
+def check_takes(kind: str, name: str, function: Any, /, *arguments: str, **options: Any) -> None:
+    """Raises InputError unless what a configuration names can be called with so many arguments and options, which the message names."""
+    form = f"a function of ({', '.join((*arguments, *options))})"
     if not callable(function):
         raise InputError(f"{kind} {name!r}: it is of the type {type(function).__name__}, where {form} is needed")
     try:
@@ -43,6 +43,6 @@ def check_takes(kind: str, name: str, function: Any, *arguments: str) -> None:
     except (TypeError, ValueError):  # as of some functions written in C, which don't tell
         return
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **options)
     except TypeError as error:
         raise InputError(f"{kind} {name!r}: it takes {signature}, where {form} is needed ({error})") from error

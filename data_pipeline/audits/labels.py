@@ -158,12 +158,17 @@ def _read_csv(path: Path) -> dict[str, bool]:
         raise InputError(f"{path}: not UTF-8 ({error}); save it as CSV in UTF-8") from error
     delimiter = ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
     labels: dict[str, bool] = {}
-    for row in (reader := csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)):
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:  # a field of more than 131072 characters, or a quote that is not closed
+        raise InputError(f"{path}, after line {reader.line_num}: not CSV ({error}); save the sheet again") from error
+    for line, row in rows:
         if None in (key := row.get("key"), value := row.get("label")):
-            raise InputError(f"{path}, line {reader.line_num}: the columns key and label are needed")
+            raise InputError(f"{path}, line {line}: the columns key and label are needed")
         if not str(value).strip():
             continue
         if str(value).strip().casefold() not in _VALUES:
-            raise InputError(f"{path}, line {reader.line_num}, label: 1 or 0 is needed, not {value!r}")
+            raise InputError(f"{path}, line {line}, label: 1 or 0 is needed, not {value!r}")
         labels[str(key)] = _VALUES[str(value).strip().casefold()]
     return labels

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from papergym.errors import InputError
-from papergym.registry import resolve
+from papergym.registry import check_takes, resolve
 
 HOTTEST = 2.0  # the highest temperature that servers take
 # kind: a function that takes the rest of the specification as keywords. Imported on first use.
@@ -95,4 +95,6 @@ def open_chat_model(spec: Mapping[str, Any]) -> ChatModel:
     """
     if not isinstance(spec.get("kind"), str):
         raise InputError(f"chat model: the entry 'kind' is needed, one of {', '.join(CHAT_MODELS)} or module:function")
-    return resolve("chat model", spec["kind"], CHAT_MODELS)(**{key: value for key, value in spec.items() if key != "kind"})
+    function, options = resolve("chat model", spec["kind"], CHAT_MODELS), {key: value for key, value in spec.items() if key != "kind"}
+    check_takes("chat model", spec["kind"], function, **options)
+    return function(**options)

@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from string import whitespace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -56,7 +58,12 @@ class Endpoint:
     cache: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
+        try:
+            address = urlsplit(self.url)
+            usable = address.scheme in ("http", "https") and address.hostname and address.port != 0 and not set(self.url) & set(whitespace)
+        except ValueError:  # half an IPv6 address, or a port that is none
+            usable = False
+        if not usable:
             raise InputError(f"url {self.url!r}: an address like http://127.0.0.1:8000/v1 is needed")
         for name in ("concurrency", "attempts"):
             if getattr(self, name) < 1:

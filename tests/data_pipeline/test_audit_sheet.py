@@ -150,6 +150,7 @@ def test_labels_belong_to_texts_and_not_to_places(files):
         ("a.csv", "key,label\nleakage-0,maybe\n", "a.csv, line 2, label: 1 or 0 is needed, not 'maybe'"),
         ("a.csv", "name,label\nx,1\n", "a.csv, line 2: the columns key and label are needed"),
         ("a.csv", b"key,label\n\xff,1\n", "a.csv: not UTF-8"),
+        ("a.csv", "key,label\nleakage-0," + "1" * 200_000, "a.csv, after line 1: not CSV"),
     ],
 )
 def test_labels_that_can_not_be_read(tmp_path, name, content, message):

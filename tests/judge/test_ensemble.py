@@ -54,7 +54,11 @@ def test_a_judge_agrees_with_itself():
 
 
 def test_wrong_ensembles_are_named():
-    for options, words in (({"judges": ["lexical"]}, "two or more"), ({"judges": ["lexical", "oracle"]}, "unknown judge 'oracle'")):
+    for options, words in (
+        ({"judges": ["lexical"]}, "two or more"),
+        ({"judges": ["lexical", "oracle"]}, "unknown judge 'oracle'"),
+        ({"judges": [1, 2]}, "judge 1: the name"),
+    ):
         with pytest.raises(InputError, match=words):
             open_judge({"kind": "ensemble", **options})
     with pytest.raises(InputError, match="1, 2 general criteria"):

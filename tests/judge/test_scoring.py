@@ -94,6 +94,7 @@ def test_judges_are_named_by_kind_or_function(tmp_path, monkeypatch):
         ({"kind": "lexical", "rule": {"window": "three"}}, "judge.rule.window"),
         ({"kind": "builtins:dict"}, "no method score"),
         ("nowhere.to.be:found", "no module named"),
+        ("posixpath:join", r"judge 'posixpath:join': it takes \(a, \*p\), where a function of \(\) is needed"),
     ],
 )
 def test_a_wrong_specification_is_named(spec, message):

@@ -211,6 +211,10 @@ def test_inside_a_running_event_loop(scripted_server, open_model, tmp_path):
     ("options", "words"),
     [
         ({"url": "localhost:8000"}, "url 'localhost:8000'"),
+        ({"url": "http://[::1"}, "url 'http://\\[::1'"),
+        ({"url": "http://127.0.0.1:99999/v1"}, "url 'http://127.0.0.1:99999/v1'"),
+        ({"url": "http:///v1"}, "url 'http:///v1'"),
+        ({"url": "http://127.0.0.1/v 1"}, "url 'http://127.0.0.1/v 1'"),
         ({"attempts": 0}, "attempts 0"),
         ({"timeout": 0.0}, "timeout 0.0"),
         ({"api_key_variable": "NO_SUCH_KEY"}, "api_key_variable 'NO_SUCH_KEY'"),
