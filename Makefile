@@ -14,14 +14,13 @@ demo: .venv/installed
 	$(THREADS) $(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
 
 test: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not soak and not gpu and not vllm and not browser"
+	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
 
 test-slow: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not soak and not gpu and not vllm"
+	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm"
 
 soak: .venv/test-installed
 	$(BIN)/python -m papergym.bench.kill_training --kills 50 --out bench/results/kill_training.jsonl
-	$(THREADS) $(BIN)/python -m pytest -q -m "soak and not gpu and not vllm"
 
 test-browser: .venv/test-installed
 	$(BIN)/python -m pytest -q -m browser
