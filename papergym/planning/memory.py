@@ -176,9 +176,11 @@ def sampling_bytes(work: Workload) -> dict[str, float]:
     scores = rows * model.num_attention_heads * (work.prompt_tokens + work.response_tokens) * (4 + 4 + size)
     logits = rows * model.vocab_size * (size + 4 + 4)
     persistent = _persistent(work)
+    copy = size * (model.num_parameters() + adapter_parameters(work) * model.num_hidden_layers)
     if work.ranks > 1:
-        adapters = adapter_parameters(work) * model.num_hidden_layers
-        persistent["weights"] += size * (model.num_parameters() + adapters)
+        persistent["weights"] += copy
+    if not work.gpu:
+        persistent["weights reordered"] = copy
     # The cache grows layer by layer: the old layer, the new one, and a copy of the old one's keys on the way.
     return persistent | {"KV cache": model.num_hidden_layers * layer + max(1.5 * layer, scores), "logits workspace": logits}
 
