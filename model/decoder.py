@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from papergym.errors import InputError
 from papergym.model.attention import Attend, RotaryTable, causal_attention, packed_attention, rotate, torch_varlen
 from papergym.model.config import ModelConfig
+from papergym.model.linear import Linear
 from papergym.model.mlp import feed_forward
 
 # What "selective" checkpointing keeps.
@@ -54,10 +55,10 @@ class Attention(nn.Module):
         super().__init__()
         self.layer, self.head_dim = layer, config.head_dim
         queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.attention_bias)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.attention_output_bias)
+        self.q_proj = Linear(config.hidden_size, queries, bias=config.attention_bias)
+        self.k_proj = Linear(config.hidden_size, keys, bias=config.attention_bias)
+        self.v_proj = Linear(config.hidden_size, keys, bias=config.attention_bias)
+        self.o_proj = Linear(queries, config.hidden_size, bias=config.attention_output_bias)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else nn.Identity()
 

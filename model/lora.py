@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from papergym.errors import InputError
 from papergym.files import read_json, write_json
 from papergym.model.decoder import CausalLM
+from papergym.model.linear import linear as product
 from papergym.model.tensors import fill_parameters, list_safetensors, local_rows, match_tensors, write_safetensors
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -88,13 +89,13 @@ class LoraLinear(nn.Linear):
         self.train(base.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        output = F.linear(x, self.weight, self.bias)
+        output = product(x, self.weight, self.bias)
         if not self.enabled:
             return output
         if self.training and self.config.dropout:
             x = F.dropout(x, self.config.dropout)
-        low = F.linear(x, self.lora_A.weight.to(x.dtype))  # [..., rank]
-        return torch.add(output, F.linear(low, self.lora_B.weight.to(x.dtype)), alpha=self.config.scale)
+        low = product(x, self.lora_A.weight.to(x.dtype))  # [..., rank]
+        return torch.add(output, product(low, self.lora_B.weight.to(x.dtype)), alpha=self.config.scale)
 
     def merged_weight(self) -> Tensor:
         """W + scale · B A, summed in at least fp32 and rounded once to the base's dtype."""

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from papergym.model.config import ModelConfig
+from papergym.model.linear import Linear
 
 
 class MLP(nn.Module):
@@ -12,9 +13,9 @@ class MLP(nn.Module):
 
     def __init__(self, hidden_size: int, intermediate_size: int, bias: bool = False) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.gate_proj = Linear(hidden_size, intermediate_size, bias=bias)
+        self.up_proj = Linear(hidden_size, intermediate_size, bias=bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
@@ -26,7 +27,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.chosen, self.normalise = config.num_experts_per_tok, config.norm_topk_prob
-        self.gate = nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        self.gate = Linear(config.hidden_size, config.num_experts, bias=False)
         self.experts = nn.ModuleList(MLP(config.hidden_size, config.moe_intermediate_size) for _ in range(config.num_experts))
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from papergym.kernels.cpu import decoding
 from papergym.model.decoder import CausalLM, RMSNorm
+from papergym.model.linear import multiplies_bf16
 from papergym.model.lora import LoraLinear
 
 _ROWS = 16  # the row count that oneDNN picks the layout for; any other number works
@@ -59,7 +60,7 @@ def _groups(module: nn.Module) -> list[list[nn.Linear]]:
 
 def _packing(weight: Tensor) -> Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] | None:
     """What makes a product of a weight and a bias like these, or None where PyTorch's own is best."""
-    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported():
+    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and multiplies_bf16(weight):
         return _packed_by_onednn
     return _packed_here if decoding.available(weight) else None
 
