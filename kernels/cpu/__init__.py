@@ -28,12 +28,11 @@ def library() -> ctypes.CDLL | None:
     if compiler is None:
         return _without("no C++ compiler (c++, g++, clang++) was found")
     try:
-        built = _build(compiler)
+        loaded = ctypes.CDLL(str(_build(compiler)))
     except subprocess.CalledProcessError as error:
         return _without(f"{compiler} failed: {(error.stderr.strip().splitlines() or ['no message'])[0]}")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         return _without(str(error))
-    loaded = ctypes.CDLL(str(built))
     pointer, integer, real, flag, count = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_bool, ctypes.c_int
     loaded.papergym_jsd.argtypes = [pointer, pointer, integer, integer, real, real, real, flag, count, *[pointer] * 5]
     loaded.papergym_logprob.argtypes = [pointer, integer, integer, real, count, *[pointer] * 3]
@@ -75,7 +74,9 @@ def _build(compiler: str) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             output = Path(scratch) / target.name
             command = [compiler, *FLAGS, *(str(folder / name) for name in SOURCES if name.endswith(".cpp")), "-o", str(output)]
-            subprocess.run(command, capture_output=True, text=True, check=True)
+            subprocess.run(command, capture_output=True, text=True, errors="replace", check=True)
+            with open(output, "rb") as built:
+                os.fsync(built.fileno())
             os.replace(output, target)  # whole or not at all, also when several processes build
     return target
 

@@ -12,6 +12,7 @@
 namespace {
 
 constexpr int64_t OUTPUTS = 2 * LANES;  // of one block of a packed matrix
+constexpr int64_t TERMS = 256;          // of a product, summed before they are added to the others: keeps the rounding of long sums small
 #ifdef __AVX512F__
 constexpr int ROWS = 8;  // rows whose sums stay in registers
 #else
@@ -28,22 +29,26 @@ inline void load_weights(const Bfloat16* from, Floats& low, Floats& high) {
 
 template <int rows, class T>
 void multiply(const T* block, const float* x, int64_t inputs, const float* bias, T* out, int64_t outputs, int64_t left) {
-    Floats low[rows], high[rows];
+    Floats total[2 * rows];
     for (int r = 0; r < rows; r++) {
-        low[r] = bias ? load(bias, left, 0) : Floats{};
-        high[r] = bias && left > LANES ? load(bias + LANES, left - LANES, 0) : Floats{};
+        total[2 * r] = bias ? load(bias, left, 0) : Floats{};
+        total[2 * r + 1] = bias && left > LANES ? load(bias + LANES, left - LANES, 0) : Floats{};
     }
-    for (int64_t i = 0; i < inputs; i++) {
-        Floats first, second;
-        load_weights(block + i * OUTPUTS, first, second);
-        for (int r = 0; r < rows; r++) {
-            low[r] += first * x[r * inputs + i];
-            high[r] += second * x[r * inputs + i];
+    for (int64_t start = 0; start < inputs; start += TERMS) {
+        Floats low[rows]{}, high[rows]{};
+        for (int64_t i = start; i < std::min(start + TERMS, inputs); i++) {
+            Floats first, second;
+            load_weights(block + i * OUTPUTS, first, second);
+            for (int r = 0; r < rows; r++) {
+                low[r] += first * x[r * inputs + i];
+                high[r] += second * x[r * inputs + i];
+            }
         }
+        for (int r = 0; r < rows; r++) total[2 * r] += low[r], total[2 * r + 1] += high[r];
     }
     for (int r = 0; r < rows; r++) {
-        store(out + r * outputs, left, low[r]);
-        if (left > LANES) store(out + r * outputs + LANES, left - LANES, high[r]);
+        store(out + r * outputs, left, total[2 * r]);
+        if (left > LANES) store(out + r * outputs + LANES, left - LANES, total[2 * r + 1]);
     }
 }
 
@@ -100,20 +105,24 @@ void draw(const T* logits, int64_t vocabulary, float inverse_temperature, double
         sums.push_back(sum.total);
         total += sum.total;
     }
-    double target = uniform * total;
-    size_t block = 0, last = 0;
-    for (block = 0; block < sums.size(); block++) {
-        if (sums[block] > 0) last = block;
-        if (target < sums[block]) break;
-        target -= sums[block];
+    // What is too small to raise a running sum can't be drawn, however the sums are rounded.
+    const double target = uniform * total;
+    double running = 0, before = 0;
+    size_t block = 0;
+    for (size_t i = 0; i < sums.size() && !(target < running); i++) {
+        if (running + sums[i] > running) block = i, before = running;
+        running += sums[i];
     }
-    if (block == sums.size()) block = last, target = total;  // rounding: the last entry of positive weight
-    id = block * BLOCK;
-    for (int64_t i = block * BLOCK; i < std::min<int64_t>((block + 1) * BLOCK, vocabulary) && target >= 0; i += LANES) {
-        const Floats weight = weights(i);
-        for (int lane = 0; lane < LANES && target >= 0; lane++) {
-            if (weight[lane] > 0) id = i + lane, target -= weight[lane];
-        }
+    float inside[BLOCK];
+    const int64_t start = block * BLOCK, count = std::min(BLOCK, vocabulary - start);
+    double mass = 0;
+    for (int64_t i = 0; i < count; i += LANES) store(inside + i, LANES, weights(start + i));
+    for (int64_t i = 0; i < count; i++) mass += inside[i];
+    const double rest = (target - before) * (mass / sums[block]);
+    id = start, running = 0;
+    for (int64_t i = 0; i < count && !(rest < running); i++) {
+        if (running + inside[i] > running) id = start + i;
+        running += inside[i];
     }
     logprob = (float(load(logits + id, 1, 0)[0]) - largest) * inverse_temperature - float(std::log(total));
 }
@@ -256,8 +265,9 @@ void attend(const Sizes& z, const int64_t* row_places, const int64_t* lengths, c
     }                                                                                                                                                \
     extern "C" void papergym_draw_##name(const T* logits, int64_t rows, int64_t vocabulary, double temperature, const double* uniforms, int64_t* ids,  \
                                          float* logprobs, int threads) {                                                                             \
+        const float inverse = float(std::min(std::max(1 / temperature, 1e-37), 1e37)); /* times an infinity, or 0, it is no NaN */                    \
         parallel_rows(rows, threads, [&](int64_t i) {                                                                                                \
-            draw(logits + i * vocabulary, vocabulary, float(1 / temperature), uniforms[i], ids[i], logprobs[i]);                                     \
+            draw(logits + i * vocabulary, vocabulary, inverse, uniforms[i], ids[i], logprobs[i]);                                     \
         });                                                                                                                                          \
     }                                                                                                                                                \
     extern "C" void papergym_attend_##name(const Sizes* sizes, const int64_t* places, const int64_t* lengths, const int64_t* starts, const T* query, \

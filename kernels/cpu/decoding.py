@@ -42,8 +42,8 @@ def product(x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None = None)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x²) + eps) · weight over the last dimension."""
-    x = x.contiguous()
+    """x / sqrt(mean(x²) + eps) · weight over the last dimension, in the weight's dtype."""
+    x, weight = x.to(weight.dtype).contiguous(), weight.contiguous()
     out = torch.empty_like(x)
     _function("rms_norm", x)(*pointers(x, weight), x.numel() // x.shape[-1], x.shape[-1], eps, *pointers(out))
     return out
@@ -54,7 +54,7 @@ def draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, 
 
     logits [R, V]; columns of -inf are never drawn. A row with NaN, with +inf or with nothing finite has the log-prob NaN.
     """
-    rows = logits.contiguous()
+    rows, uniforms = logits.contiguous(), uniforms.double().contiguous()
     ids = torch.empty(len(rows), dtype=torch.int64)
     logprobs = torch.empty(len(rows))
     used = pointers(uniforms, ids, logprobs)
@@ -88,10 +88,10 @@ def attend(
     groups, heads, room, allocated, dim = own[0].shape
     rows = len(query)
     sizes = Sizes(rows, groups, heads, room, query.shape[1] // heads, dim, prompts[0].shape[2], width, allocated)
-    inputs = [x.contiguous() for x in (query, key, value)]
+    inputs = [x.to(own[0].dtype).contiguous() for x in (query, key, value)]
     out = torch.empty_like(inputs[0])
     used = pointers(places, lengths, starts, *inputs, *prompts, *own, out)
-    _function("attend", query)(ctypes.byref(sizes), *used, torch.get_num_threads())
+    _function("attend", out)(ctypes.byref(sizes), *used, torch.get_num_threads())
     return out
 
 

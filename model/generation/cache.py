@@ -66,6 +66,7 @@ class GroupCache:
         self._width = 0  # W
         self._index: Tensor | None = None  # rows' places in [G · N]; None while every place is a row
         self._mask: Tensor | None = None  # added to the scores, [G, 1, N, 1, P + W]; None while nothing is masked
+        self._compiled = False  # whether this step attends by the CPU library
         self._layout: tuple[Tensor, ...] = ()  # rows' places [R], prompts' lengths [G] and first columns [G, N], for the compiled route
 
     def add(self, prefill: PrefillCache, lengths: Sequence[int], n: int) -> None:
@@ -86,13 +87,15 @@ class GroupCache:
         if self._width == self._layers[0].keys.shape[3]:
             self._rebuild()
         self._width += 1
-        if not decoding.available(self._layers[0].keys):
+        first = self._layers[0]
+        self._compiled = decoding.available(first.keys) and first.keys.dtype == first.values.dtype
+        if not self._compiled:
             self._set_mask()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """query [R,Hq,1,D], key and value [R,Hkv,1,D] of the rows' newest tokens -> [R,Hq,1,D]. Softmax in fp32."""
         store = self._layers[layer]
-        if decoding.available(query):
+        if self._compiled:
             prompts, own = (store.prompt_keys, store.prompt_values), (store.keys, store.values)
             return decoding.attend(query, key, value, prompts, own, self._width, *self._layout)
         groups, heads, places, _, dim = store.keys.shape

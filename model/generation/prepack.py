@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
+from threading import RLock
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,8 @@ from papergym.model.decoder import CausalLM, RMSNorm
 from papergym.model.linear import multiplies_bf16
 from papergym.model.lora import LoraLinear
 
+_ONE_AT_A_TIME = RLock()  # two threads that sample from one model would take each other's layers
+_MANY_ROWS = 64  # from which on PyTorch's fp32 product is the faster one
 _ROWS = 16  # the row count that oneDNN picks the layout for; any other number works
 _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # of one module, and called with one input
 
@@ -34,6 +37,11 @@ def prepacked(model: CausalLM) -> Iterator[Callable[[Tensor], Tensor]]:
     if _packing(model.head_weight) is None:
         yield partial(F.linear, weight=model.head_weight)
         return
+    with _ONE_AT_A_TIME:
+        yield from _prepacked(model)
+
+
+def _prepacked(model: CausalLM) -> Iterator[Callable[[Tensor], Tensor]]:
     groups = [group for module in model.model.modules() for group in _groups(module)]
     norms = [module for module in model.model.modules() if isinstance(module, RMSNorm) and decoding.available(module.weight)]
     try:
@@ -71,8 +79,14 @@ def _packed_by_onednn(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor],
 
 
 def _packed_here(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    packed, bias = decoding.pack(weight), None if bias is None else bias.float()
-    return partial(decoding.product, packed=packed, outputs=len(weight), bias=bias)
+    packed, wide_bias = decoding.pack(weight), None if bias is None else bias.float()
+
+    def product(x: Tensor) -> Tensor:
+        if weight.dtype == torch.float32 and x.shape[:-1].numel() > _MANY_ROWS:
+            return F.linear(x, weight, bias)
+        return decoding.product(x, packed, len(weight), wide_bias)
+
+    return product
 
 
 def _forward(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:

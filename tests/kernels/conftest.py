@@ -147,6 +147,14 @@ class Distributions:
         head, hidden = self.head.abs(), self.hidden.abs()
         return head, self.probabilities[0] @ head, hidden @ hidden.T
 
+    @functools.cached_property
+    def rounding(self) -> torch.Tensor:
+        """How far the rounding of fp32 logits may move an entry of the divergence, [n, V]: each logit is off by 2⁻²⁴ |hidden| |head|, the
+        teacher's by as much, and the softmax takes off what all entries share."""
+        logits = 2**-23 / self.temperature * self.hidden.norm(dim=1)[:, None] * self.head.norm(dim=1)
+        q, p = self.probabilities
+        return logits * torch.maximum(q, p) * (1 - torch.minimum(q, p))
+
     def slack(self, edge: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Norms of rows of what derivatives of size edge [n, V], cut or not, change in the gradients of hidden [N] and head [V]."""
         head, mean, products = self.magnitudes
@@ -198,7 +206,7 @@ class Expected:
         if clip is not None:
             cut = f > clip
             if slack:
-                hidden_slack, head_slack = pair.slack(torch.where((f - clip).abs() <= 1e-3 * clip, g.abs(), 0))
+                hidden_slack, head_slack = pair.slack(torch.where((f - clip).abs() <= 1e-3 * clip + pair.rounding, g.abs(), 0))
             f, g = f.clamp(max=clip), torch.where(cut, 0, g)
         elif beta in (0, 1):
             f = f + (q - p if beta == 0 else p - q)

@@ -51,3 +51,23 @@ def test_bf16_is_rounded_to_nearest_even_and_keeps_what_is_not_finite():
     found = decoding.product(values[:, None], packed, 1)[:, 0]
     assert torch.equal(found.view(torch.int16)[~values.isnan()], values.bfloat16().view(torch.int16)[~values.isnan()])
     assert bool(found[5].isnan())
+
+
+def test_long_products_keep_their_digits():
+    """All terms positive: a single chain of 8192 fp32 sums would lose five times as much."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.rand(33, 8192, generator=generator), torch.rand(3, 8192, generator=generator)
+    exact = x.double() @ weight.double().T
+    assert (decoding.product(x, decoding.pack(weight), 33) - exact).norm() <= 5e-7 * exact.norm()
+
+
+def test_tensors_of_other_dtypes_and_strides():
+    x, weight = torch.randn(3, 64), torch.rand(64, 2)[:, 0]
+    exact = torch.nn.functional.rms_norm(x, (64,), weight, 1e-6)
+    torch.testing.assert_close(decoding.rms_norm(x, weight, 1e-6), exact)
+    torch.testing.assert_close(decoding.rms_norm(x, weight.bfloat16(), 1e-6).float(), exact, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(decoding.rms_norm(x.bfloat16(), weight, 1e-6), exact, rtol=2e-2, atol=2e-2)
+    logits, uniforms = torch.randn(4, 99), torch.rand(4, 2, dtype=torch.float64)
+    ids, _ = decoding.draw(logits, uniforms[:, 0].contiguous(), 1.0)
+    assert torch.equal(decoding.draw(logits, uniforms[:, 0], 1.0)[0], ids)
+    assert torch.equal(decoding.draw(logits, uniforms[:, 0].float(), 1.0)[0], ids)

@@ -101,6 +101,28 @@ def test_a_draw_inverts_the_distribution(vocabulary: int, dtype: torch.dtype) ->
     assert logprobs.isnan().nonzero()[:, 0].tolist() == [3, 5, 7] and bool(((ids >= 0) & (ids < vocabulary)).all())
 
 
+def test_what_rounding_leaves_over_goes_to_no_unlikely_token() -> None:
+    """The last column has the probability 4e-44, the likely ones before it 9e-8 each: sums of a block in fp32 are off by more."""
+    logits = torch.full((1, 256), -100.0)
+    logits[0, 0], logits[0, 16::16] = 0, math.log(9e-8)
+    for below in (3e-7, 1e-7, 2**-53):
+        ids, _ = draw(logits, torch.tensor([1 - below], dtype=torch.float64), SamplingParams())
+        assert ids.item() % 16 == 0
+    half = torch.randn(1, 511, generator=torch.Generator().manual_seed(0)) - 95 * (torch.arange(511) % 2 == 0)
+    ids, _ = draw(half, torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingParams())
+    assert ids.item() % 2 == 1
+
+
+def test_extreme_temperatures() -> None:
+    logits = torch.tensor([[0.0, 1.0, 0.5]]).expand(3, -1)
+    uniforms = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    ids, logprobs = draw(logits, uniforms, SamplingParams(temperature=1e30))
+    assert ids.tolist() == [0, 1, 2]
+    torch.testing.assert_close(logprobs, torch.full((3,), math.log(1 / 3)))
+    ids, logprobs = draw(logits, uniforms, SamplingParams(temperature=1e-30))
+    assert ids.tolist() == [1, 1, 1] and logprobs.tolist() == [0, 0, 0]
+
+
 def test_logprobs_of_bf16_logits_are_computed_in_fp32() -> None:
     logits = (torch.randn(64, 500, generator=torch.Generator().manual_seed(1)) * 8).bfloat16()
     uniforms = torch.rand(64, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

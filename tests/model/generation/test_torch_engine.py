@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from papergym.errors import InputError
+from papergym.model.decoder import RMSNorm
 from papergym.model.generation import Completion, SamplingParams, TorchEngine, open_engine
 from papergym.model.lora import LoraConfig, adapters_disabled, apply_lora, lora_parameters
 from papergym.model.weights import load_model
@@ -192,11 +194,15 @@ def test_progress_counts_tokens(tiny_checkpoint) -> None:
     assert TorchEngine(load(tiny_checkpoint("qwen3"))).generate([], SamplingParams()) == []
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_bf16_agrees_with_a_full_forward_to_its_precision(tiny_checkpoint, lora: bool) -> None:
+@pytest.mark.parametrize("form", ["plain", "LoRA", "fp32 norms"])
+def test_bf16_agrees_with_a_full_forward_to_its_precision(tiny_checkpoint, form: str) -> None:
     """The reordered weights of the CPU route: the same products, summed in another order."""
     model, prompts = load_model(tiny_checkpoint("qwen2"), dtype=torch.bfloat16), make_prompts((7, 30))
-    if lora:
+    if form == "fp32 norms":
+        for module in model.modules():
+            if isinstance(module, RMSNorm):
+                module.float()
+    if form == "LoRA":
         apply_lora(model, LoraConfig(rank=4, alpha=8))
         generator = torch.Generator().manual_seed(0)
         for parameter in lora_parameters(model):
@@ -209,6 +215,14 @@ def test_bf16_agrees_with_a_full_forward_to_its_precision(tiny_checkpoint, lora:
     ]
     assert torch.cat(errors).mean() < 0.03
     assert "forward" not in vars(model.model.layers[0].mlp.up_proj)
+
+
+def test_two_threads_sample_from_one_model(tiny_checkpoint) -> None:
+    engine, params = TorchEngine(load(tiny_checkpoint("qwen3"))), SamplingParams(n=3, max_tokens=30, seed=5)
+    prompts = [make_prompts((length,), seed=length) for length in (3, 9, 20, 31)]
+    alone = [engine.generate(prompt, params) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda prompt: engine.generate(prompt, params), prompts * 4)) == alone * 4
 
 
 def test_open_engine(tiny_checkpoint) -> None:
