@@ -16,8 +16,11 @@ demo: .venv/installed
 test: .venv/test-installed
 	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
 
+# The whole product of the divergence's settings takes half an hour of one core: a process for each, which leaves the machine to no other test.
+MATRIX := tests/kernels/test_linear_jsd_matrix.py
 test-slow: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "slow and not gpu" $(MATRIX)
+	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm" --ignore $(MATRIX)
 
 soak: .venv/test-installed
 	$(BIN)/python -m papergym.bench.kill_training --kills 50 --out bench/results/kill_training.jsonl
