@@ -128,13 +128,15 @@ void draw(const T* logits, int64_t vocabulary, float inverse_temperature, double
 }
 
 float sum_of(Floats x) {
-    float lanes[LANES];
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        std::memcpy(lanes, &x, sizeof x);
-        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-        std::memcpy(&x, lanes, sizeof x);
-    }
-    return x[0];
+    typedef float Eight __attribute__((vector_size(8 * sizeof(float))));
+    typedef float Four __attribute__((vector_size(4 * sizeof(float))));
+    Eight halves[2];
+    std::memcpy(halves, &x, sizeof x);
+    const Eight eight = halves[0] + halves[1];
+    Four quarters[2];
+    std::memcpy(quarters, &eight, sizeof eight);
+    const Four four = quarters[0] + quarters[1];
+    return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 // Sizes of a call: R rows, G groups, h key heads, N places of a group, r queries a key head, D head_dim, P columns of prompts, W columns of own keys
