@@ -124,9 +124,9 @@ def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_
             what = {"device": name, "implementation": title, **vars(shape), "dtype": dtype, "product_flop_per_second": reached}
             utilisation = {"utilisation": shape.flop() / figures["step"]["seconds"] / reached} if "step" in figures else {}
             records.append(place | what | utilisation | figures)
+            if out is not None:
+                write_jsonl(out, records)  # so far: the whole takes a while
     _table(records, shape, dtype)
-    if out is not None:
-        write_jsonl(out, records)
     if len(checks) < 2:
         return
     (loss, gradient), (other_loss, other_gradient) = checks
