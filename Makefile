@@ -13,11 +13,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: .venv/installed
 	$(THREADS) $(BIN)/papergym demo --papers "$(PAPERS)" --run "$(RUN)"
 
-test: .venv/test-installed
-	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser"
-
-# The whole product of the divergence's settings takes half an hour of one core: a process for each, which leaves the machine to no other test.
+# The settings of the divergence are many small tests that use one core each: a process for every core.
 MATRIX := tests/kernels/test_linear_jsd_matrix.py
+test: .venv/test-installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "not slow and not gpu" $(MATRIX)
+	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser" --ignore $(MATRIX)
+
 test-slow: .venv/test-installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "slow and not gpu" $(MATRIX)
 	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm" --ignore $(MATRIX)

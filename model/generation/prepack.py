@@ -23,7 +23,6 @@ from papergym.model.linear import multiplies_bf16
 from papergym.model.lora import LoraLinear
 
 _ONE_AT_A_TIME = RLock()  # two threads that sample from one model would take each other's layers
-_MANY_ROWS = 64  # from which on PyTorch's fp32 product is the faster one
 _ROWS = 16  # the row count that oneDNN picks the layout for; any other number works
 _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # of one module, and called with one input
 
@@ -79,14 +78,8 @@ def _packed_by_onednn(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor],
 
 
 def _packed_here(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    packed, wide_bias = decoding.pack(weight), None if bias is None else bias.float()
-
-    def product(x: Tensor) -> Tensor:
-        if weight.dtype == torch.float32 and x.shape[:-1].numel() > _MANY_ROWS:
-            return F.linear(x, weight, bias)
-        return decoding.product(x, packed, len(weight), wide_bias)
-
-    return product
+    packed, bias = decoding.pack(weight), None if bias is None else bias.float()
+    return partial(decoding.product, packed=packed, outputs=len(weight), bias=bias)
 
 
 def _forward(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
