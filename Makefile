@@ -19,8 +19,9 @@ test: .venv/test-installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "not slow and not gpu" $(MATRIX)
 	$(THREADS) $(BIN)/python -m pytest -q -m "not slow and not gpu and not vllm and not browser" --ignore $(MATRIX)
 
+# SETTINGS: some of them alone, in the words of pytest -k.
 test-slow: .venv/test-installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "slow and not gpu" $(MATRIX)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "slow and not gpu" $(if $(SETTINGS),-k "$(SETTINGS)") $(MATRIX)
 	$(THREADS) $(BIN)/python -m pytest -q -m "slow and not gpu and not vllm" --ignore $(MATRIX)
 
 soak: .venv/test-installed
