@@ -21,6 +21,7 @@ from papergym.model.mlp import feed_forward
 _PRODUCTS = [
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
+    torch.ops.papergym.linear_through_fp32.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,

@@ -33,13 +33,24 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
+# An operator of its own, so that selective checkpointing keeps its rounded result and not the fp32 product inside.
+_LIBRARY = torch.library.Library("papergym", "FRAGMENT")
+_LIBRARY.define("linear_through_fp32(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+
+
+@torch.library.impl(_LIBRARY, "linear_through_fp32", "CompositeExplicitAutograd")
+def _linear_through_fp32(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+
 class _ThroughFp32(Function):
     """oneDNN's emulated bf16 products take three times as long as a conversion and fp32 ones. Keeps what F.linear keeps, in bf16."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x if weight.requires_grad else None, weight)
-        return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+        return torch.ops.papergym.linear_through_fp32(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -49,7 +60,7 @@ class _ThroughFp32(Function):
         if ctx.needs_input_grad[0]:
             of_x = (wide @ weight.float()).to(gradient.dtype)
         if ctx.needs_input_grad[1]:
-            of_weight = (wide.flatten(0, -2).T @ x.float().flatten(0, -2)).to(weight.dtype)
+            of_weight = (wide.flatten(0, -2).T @ x.float().flatten(0, -2)).to(gradient.dtype)
         if ctx.needs_input_grad[2]:
             of_bias = wide.flatten(0, -2).sum(0).to(gradient.dtype)
         return of_x, of_weight, of_bias

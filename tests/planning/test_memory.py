@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from papergym.model import attention
+from papergym.model import attention, linear
 from papergym.model.config import ModelConfig
 from papergym.model.decoder import CausalLM
 from papergym.model.generation import SamplingParams, TorchEngine
@@ -69,6 +69,7 @@ class FusedNorm(torch.autograd.Function):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(attention, "varlen_kernel", lambda query: attention.torch_varlen())
+    monkeypatch.setattr(linear, "_cpu_multiplies_bf16", lambda: True)
     monkeypatch.setattr(F, "rms_norm", lambda x, shape, weight, eps: FusedNorm.apply(x, weight))
 
 
@@ -122,6 +123,22 @@ def test_activations_of_one_gpu(name, as_on_a_gpu):
         with tracker:
             backward_passes(model, work, 2)
     assert predicted(work, 2) == pytest.approx(tracker.total("peak"), rel=0.1)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_bf16_products_through_fp32_keep_what_others_keep(checkpointing, as_on_a_gpu, monkeypatch):
+    kept = []
+    for instructions in (True, False):
+        monkeypatch.setattr(linear, "_cpu_multiplies_bf16", lambda there=instructions: there)
+        with FakeTensorMode():
+            model, tracker = build(dataclasses.replace(WORK, checkpointing=checkpointing)), Tracker()
+            ids = torch.zeros(1, 512, dtype=torch.int64)
+            tracker.track_external(model)
+            with tracker:
+                hidden = model(ids)
+                kept.append(tracker.total("current"))
+            del hidden
+    assert kept[0] == kept[1]
 
 
 @contextmanager
