@@ -48,6 +48,7 @@ def library() -> ctypes.CDLL | None:
         functions += decoding
     for function in functions:
         function.restype = None
+    loaded.papergym_packed_outputs.restype = integer
     return loaded
 
 

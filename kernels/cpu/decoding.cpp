@@ -14,12 +14,12 @@ namespace {
 constexpr int64_t OUTPUTS = 2 * LANES;  // of one block of a packed matrix
 constexpr int64_t TERMS = 256;          // of a product, summed before they are added to the others: keeps the rounding of long sums small
 #ifdef __AVX512F__
-constexpr int ROWS = 8;  // rows whose sums stay in registers
+constexpr int ROWS = 8;  // rows whose sums stay in registers: of 32
 #else
-constexpr int ROWS = 2;
+constexpr int ROWS = 6;  // of 16
 #endif
 
-// A block holds 32 outputs' weights [inputs, 32]. In bf16 lane i holds, as two halves of 32 bits, outputs i and 16 + i.
+// A block holds the weights [inputs, OUTPUTS] of as many outputs. In bf16 lane i holds, as two halves of 32 bits, outputs i and LANES + i.
 inline void load_weights(const float* from, Floats& low, Floats& high) { low = load(from, LANES, 0), high = load(from + LANES, LANES, 0); }
 inline void load_weights(const Bfloat16* from, Floats& low, Floats& high) {
     Ints pairs;
@@ -128,15 +128,13 @@ void draw(const T* logits, int64_t vocabulary, float inverse_temperature, double
 }
 
 float sum_of(Floats x) {
-    typedef float Eight __attribute__((vector_size(8 * sizeof(float))));
     typedef float Four __attribute__((vector_size(4 * sizeof(float))));
-    Eight halves[2];
-    std::memcpy(halves, &x, sizeof x);
-    const Eight eight = halves[0] + halves[1];
-    Four quarters[2];
-    std::memcpy(quarters, &eight, sizeof eight);
-    const Four four = quarters[0] + quarters[1];
-    return (four[0] + four[2]) + (four[1] + four[3]);
+    Four parts[LANES / 4];
+    std::memcpy(parts, &x, sizeof x);
+    for (int count = LANES / 8; count > 0; count /= 2) {
+        for (int i = 0; i < count; i++) parts[i] += parts[count + i];
+    }
+    return (parts[0][0] + parts[0][2]) + (parts[0][1] + parts[0][3]);
 }
 
 // Sizes of a call: R rows, G groups, h key heads, N places of a group, r queries a key head, D head_dim, P columns of prompts, W columns of own keys
@@ -280,3 +278,5 @@ void attend(const Sizes& z, const int64_t* row_places, const int64_t* lengths, c
 
 PAPERGYM_DECODING(float, float32)
 PAPERGYM_DECODING(Bfloat16, bfloat16)
+
+extern "C" int64_t papergym_packed_outputs() { return OUTPUTS; }

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from papergym.kernels.cpu import library, pointers
 
-OUTPUTS = 32  # of one block of a packed matrix
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -23,12 +22,13 @@ def available(tensor: Tensor) -> bool:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A copy of a weight [O, H] in the order in which `product` reads it: [O / 32 rounded up, H, 32]. In bf16 outputs i and 16 + i of a
-    block lie side by side."""
+    """A copy of a weight [O, H] in the order in which `product` reads it: [O / B rounded up, H, B] for blocks of B outputs, as many as fit
+    two registers of fp32. In bf16 outputs i and B / 2 + i of a block lie side by side."""
     outputs, inputs = weight.shape
-    blocks = F.pad(weight.detach(), (0, 0, 0, -outputs % OUTPUTS)).view(-1, 2, OUTPUTS // 2, inputs)
+    block = library().papergym_packed_outputs()
+    halves = F.pad(weight.detach(), (0, 0, 0, -outputs % block)).view(-1, 2, block // 2, inputs)
     order = (0, 3, 2, 1) if weight.dtype == torch.bfloat16 else (0, 3, 1, 2)
-    return blocks.permute(order).contiguous().view(-1, inputs, OUTPUTS)
+    return halves.permute(order).contiguous().view(-1, inputs, block)
 
 
 def product(x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None = None) -> Tensor:
