@@ -13,7 +13,7 @@ constexpr int64_t BLOCK = 64 * LANES;  // terms between two flushes of the sums
 constexpr float CUT = INF;             // the score of an entry that the clip cut
 constexpr float LARGEST_GAP = 88;      // as in divergences.py
 constexpr double LOWEST_CENTRE = -64;  // as there
-constexpr float FAR_APART = 8;         // largest logits: t - s is then rounded more coarsely than either logit less its largest
+constexpr float FAR_APART = 2;         // largest logits: t - s is then rounded more coarsely than either logit less its largest
 
 // body(offset, number of entries left) for each vector of a row; after each block the sums are flushed.
 template <class Body, class... Sums>
@@ -39,12 +39,6 @@ struct Softmax {
         entropy = log_total - moment / total;
     }
 };
-
-// Subtracts its largest logit from a row.
-void shift_row(float* logits, float& largest, int64_t vocabulary) {
-    sweep(vocabulary, [&](int64_t i, int64_t left) { store(logits + i, left, load(logits + i, left, 0) - largest); });
-    largest = 0;
-}
 
 float row_max(const float* logits, int64_t vocabulary) {
     Floats lanes = splat(-INF);
@@ -118,16 +112,21 @@ struct Row {
 template <class Formula>
 void jsd_row(const Jsd& options, const Row& row, const Softmax& student, const Softmax& teacher, Formula formula) {
     const int64_t vocabulary = options.vocabulary;
-    // log p - log q = (t - s - apart) / temperature + offset. Where t and s nearly agree, t - s is exact; where both are largest, the bracket is 0.
-    const float apart = teacher.largest - student.largest;
-    const float offset = (double(student.largest) - teacher.largest + apart) * options.inverse_temperature + student.log_total - teacher.log_total;
+    // log p - log q = ((t - t_base) - (s - s_base) - apart) / temperature + offset, where the bracket is 0 if both are largest. Without bases t - s is
+    // exact where t and s nearly agree; where the rows lie far apart, the differences that the softmax rests on are the more exact ones.
+    const double exactly_apart = double(teacher.largest) - student.largest;
+    const bool far = std::fabs(exactly_apart) > FAR_APART && std::fabs(exactly_apart) < INF;
+    const float s_base = far ? student.largest : 0, t_base = far ? teacher.largest : 0, apart = far ? 0 : exactly_apart;
+    const float offset = (far ? 0 : apart - exactly_apart) * options.inverse_temperature + student.log_total - teacher.log_total;
     const bool forward = options.beta == 0;  // there, scores are derivatives
     Sum value, derivative, kept_mass, cut_mass;
     int64_t cut_entries = 0;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats s = load(row.student + i, left, -INF), t = load(row.teacher + i, left, -INF);
         const Floats q = student.probability(s), p = teacher.probability(t);
-        const Floats gap = ((s == t ? Floats{} : t - s) - apart) * options.inverse_temperature + offset;  // equal infinities: a difference of 0
+        const Floats below_s = s - s_base, below_t = t - t_base;
+        const Floats difference = below_s == below_t ? Floats{} : below_t - below_s;  // equal infinities: 0
+        const Floats gap = (difference - apart) * options.inverse_temperature + offset;
         Entries entries = formula(gap, q, p, options.clipped);
         Floats kept = q;
         if (options.clipped) {
@@ -162,11 +161,6 @@ void jsd_row(const Jsd& options, const Row& row) {
     const int64_t vocabulary = options.vocabulary;
     Softmax student{row.student, row_max(row.student, vocabulary), options.inverse_temperature};
     Softmax teacher{row.teacher, row_max(row.teacher, vocabulary), options.inverse_temperature};
-    const float apart = std::fabs(teacher.largest - student.largest);
-    if (apart > FAR_APART && apart < INF) {
-        shift_row(row.student, student.largest, vocabulary);
-        shift_row(row.teacher, teacher.largest, vocabulary);
-    }
     Sum total, moment, teacher_total, teacher_moment, ratio;
     sweep(vocabulary, [&](int64_t i, int64_t left) {
         const Floats x = student.scaled(load(row.student + i, left, -INF)), y = teacher.scaled(load(row.teacher + i, left, -INF));
