@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import runpy
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from papergym.environment import Criterion, Environment
+from papergym.kernels import cpu
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # its kernels then run on the CPU; Triton reads this when something imports it
@@ -119,3 +121,15 @@ def _write_checkpoint(path: Path, architecture: str, seed: int, overrides: dict[
             scale = 0.2 if "embed" in name or weight.ndim == 1 else 1.5 * weight.shape[1] ** -0.5
             weight.copy_(torch.randn(weight.shape, generator=generator) * scale + ("norm" in name))
     model.save_pretrained(path)
+
+
+@pytest.fixture(scope="module", params=["native", "x86-64-v3", "x86-64"])
+def registers(request):
+    """The CPU's library for this machine, and as processors with AVX2 alone (eight floats a vector) and with none of it (four) run it."""
+    if request.param != "native" and (platform.machine() != "x86_64" or cpu.library() is None):
+        pytest.skip("needs a C++ compiler for x86-64")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "FLAGS", tuple(flag.replace("native", request.param) for flag in cpu.FLAGS))
+        cpu.library.cache_clear()
+        yield request.param
+    cpu.library.cache_clear()

@@ -35,6 +35,25 @@ def test_the_library_is_built_once(fresh, monkeypatch):
     assert [command[1:] for command in commands] == [["--version"]]
 
 
+@pytest.mark.parametrize("beta", [0, 0.5, 0.9, 1])
+@pytest.mark.parametrize("clip", [None, 1e-3])
+def test_rows_by_registers_of_every_width(registers, beta, clip):
+    """Against the eager pass in fp64, at a vocabulary that no width divides."""
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 5, 16, generator=generator)
+    head, targets = torch.randn(1301, 16, generator=generator), torch.arange(5)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        wide, matrix = student.detach().to(dtype).requires_grad_(), head.to(dtype)
+        divergence = fused_linear_jsd(wide, matrix, teacher.to(dtype), matrix, beta=beta, element_clip=clip)
+        tokens = fused_linear_logprob(wide, matrix, targets)
+        (divergence.divergence.sum() + tokens.logprob.sum() + tokens.entropy.sum()).backward()
+        results.append([divergence.divergence, divergence.entropy, divergence.teacher_entropy, tokens.logprob, tokens.entropy, wide.grad])
+        results[-1].append(divergence.clipped)
+    for found, exact in zip(*results, strict=True):
+        torch.testing.assert_close(found.double(), exact.double(), rtol=1e-5, atol=1e-5)
+
+
 def test_without_a_compiler_one_warning_and_the_same_results(fresh, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(2, 5, 16, generator=generator)

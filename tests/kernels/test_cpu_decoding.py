@@ -6,7 +6,7 @@ import torch
 from papergym.kernels import cpu
 from papergym.kernels.cpu import decoding
 
-pytestmark = pytest.mark.skipif(cpu.library() is None, reason="no C++ compiler")
+pytestmark = [pytest.mark.skipif(cpu.library() is None, reason="no C++ compiler"), pytest.mark.usefixtures("registers")]
 BARS = {torch.float32: 1e-6, torch.bfloat16: 2**-8}  # of each entry; in bf16 a single rounding
 
 

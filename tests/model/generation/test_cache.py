@@ -14,6 +14,7 @@ LAYERS = 2
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("heads", "shared", "dim"), [(2, 2, 16), (1, 3, 7), (3, 1, 80)])
 @pytest.mark.parametrize("route", ["compiled", "PyTorch"])
+@pytest.mark.usefixtures("registers")
 def test_every_row_attends_to_its_prompt_and_itself(monkeypatch, route, heads, shared, dim, dtype):
     """Groups that join later, rows that end in between, prompts beyond a block of keys, storage that grows and is compacted."""
     if route == "PyTorch":
