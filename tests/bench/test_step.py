@@ -13,7 +13,7 @@ SHAPE = step.Shape(hidden=128, layers=2, vocabulary=1000, sequences=2, tokens=16
 
 @pytest.mark.slow
 def test_figures_of_a_small_run(tmp_path, capsys):
-    step.report(SHAPE, "cpu", "float32", 2, "", None, tmp_path / "step.jsonl")
+    step.report(SHAPE, "cpu", "float32", step.PHASES, 2, "", None, tmp_path / "step.jsonl")
     records = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
     ours, theirs, sft, grpo = records
     assert [record["implementation"] for record in records] == ["papergym", "Hugging Face, PEFT", "TRL SFT", "TRL GRPO"]
@@ -39,14 +39,26 @@ def test_arithmetic_of_a_step_by_hand():
 @pytest.mark.slow
 def test_a_contender_that_computes_something_else_is_refused(monkeypatch):
     def scaled(*arguments):
-        figures = step_peers.papergym(*arguments)
+        figures = step_peers.papergym_training(*arguments)
         loss, gradient = figures["check"]
         return figures | {"check": (1.01 * loss, 1.01 * gradient)}
 
-    monkeypatch.setattr(step, "_contenders", lambda _: {"papergym": scaled, "Hugging Face, PEFT": step_peers.hugging_face})
+    monkeypatch.setattr(
+        step,
+        "_contenders",
+        lambda _: {"papergym": {"training": scaled}, "Hugging Face, PEFT": {"training": step_peers.hugging_face_training}},
+    )
     monkeypatch.setattr(step, "_in_new_process", lambda measure, *arguments: measure(*arguments))
     with pytest.raises(InputError, match=r"the two disagree: loss .*, gradients 1\.0e-02 apart"):
-        step.report(SHAPE, "cpu", "float32", 1, "Hugging", None, None)
+        step.report(SHAPE, "cpu", "float32", ["training"], 1, "Hugging", None, None)
+
+
+@pytest.mark.slow
+def test_a_phase_alone(tmp_path):
+    step.report(SHAPE, "cpu", "bfloat16", ["sampling"], 1, "", None, tmp_path / "step.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    assert [record["implementation"] for record in records] == ["papergym", "Hugging Face, PEFT"]
+    assert all("sampling 4" in record and not {"step", "utilisation", "GRPO"} & record.keys() for record in records)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from papergym.kernels import cpu
 
@@ -284,3 +285,23 @@ def pairwise(factors: Sequence[Sequence]) -> list[tuple]:
         pairs -= set(itertools.combinations(sorted(row.items()), 2))
         rows.append(tuple(factor[row[i]] for i, factor in enumerate(factors)))
     return rows
+
+
+class Allocations(TorchDispatchMode):
+    """Records the bytes of every storage that an operation returns, and the tensor's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[int, tuple[int, ...]]] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.sizes.append((tensor.untyped_storage().nbytes(), tuple(tensor.shape)))
+        return result
+
+
+@pytest.fixture
+def allocations() -> Allocations:
+    return Allocations()

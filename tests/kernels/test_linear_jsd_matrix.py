@@ -23,6 +23,7 @@ TEACHERS = ["shared head", "own head", "wider"]
 BACKENDS = ["compiled", "eager", "reference"]
 FACTORS = (SHAPES, DTYPES, BETAS, TEMPERATURES, CLIPS, DISTRIBUTIONS, MASKED, TEACHERS)
 FLOOR = 1e-5  # smallest bar
+INTERPRETED_PRODUCT = (4, 64, 401)
 FEW = 8  # rows, below which their errors say little about the size of rounding
 NOISE = {"near": 0.05, "very near": 1e-3}
 
@@ -182,19 +183,36 @@ def test_every_pair_of_settings_at_full_size_in_triton(combination, oracle, judg
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_whole_product(shape, dtype, distribution, oracle, judge, monkeypatch):
-    """Masks and teachers take turns, all else is the full product, by both routes of `torch` against one oracle."""
+    """Masks and teachers take turns, all else is the full product, by both routes of `torch` and by `reference` against one oracle."""
+    compiled = cpu.library
+    routes = [("eager", "torch", lambda: None)]
+    if compiled() is not None:
+        routes.append(("compiled", "torch", compiled))
+    if shape[2] < 10_000:  # the plain backend has fp64 logits of the whole vocabulary
+        routes.append(("reference", "reference", compiled))
+    check_product((shape, dtype, distribution), routes, oracle, judge, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_whole_product_in_triton(dtype, distribution, oracle, judge, monkeypatch):
+    check_product((INTERPRETED_PRODUCT, dtype, distribution), [("triton", "triton", cpu.library)], oracle, judge, monkeypatch)
+
+
+def check_product(settings, routes, oracle, judge, monkeypatch):
+    """Every temperature, β and clip by every route: (its name, the backend, what stands for the compiled library)."""
     turns = itertools.cycle(itertools.product(MASKED[:2], TEACHERS))
-    routes = [("eager", lambda: None)] if cpu.library() is None else [("eager", lambda: None), ("compiled", cpu.library)]
     missed = []
     for temperature in TEMPERATURES:
-        case = Case(shape, dtype, distribution, *next(turns), temperature)
+        case = Case(*settings, *next(turns), temperature)
         expect = bars(oracle, judge, case)
         for beta, clip in itertools.product(BETAS, CLIPS):
             hold = expect(beta, clip)
-            for route, library in routes:
+            for route, backend, library in routes:
                 monkeypatch.setattr(cpu, "library", library)
                 try:
-                    hold(run("torch", case, beta, clip))
+                    hold(run(backend, case, beta, clip))
                 except AssertionError as error:
                     setting = f"{route} β={beta} T={temperature} clip={clip} {case.masked} {case.teacher}"
                     missed.append(f"{setting}: {str(error).splitlines()[0]}")

@@ -1,12 +1,14 @@
 """fused_linear_logprob: log q(target) and entropy, their joint gradient, against a float64 oracle and by hand."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from papergym.kernels.linear_logprob import LogprobOutput, fused_linear_logprob
 from papergym.kernels.linear_logprob.torch import linear_logprob
+from papergym.kernels.linear_logprob.triton import linear_logprob as triton_logprob
 
 BACKENDS = ["compiled", "eager", "reference"]
 SHAPES = [(41, 64, 401), (37, 96, 4099), (423, 167, 1423), (128, 1024, 4096), (1, 64, 151936)]  # the first fills up a cover: the cheapest
@@ -87,11 +89,29 @@ def test_chunks_bits_and_a_second_backward():
     loss = (a * first.logprob + b * first.entropy).sum()
     once = torch.autograd.grad(loss, (hidden, head), retain_graph=True)
     twice = torch.autograd.grad(loss, (hidden, head))
-    assert all(torch.equal(one, other) for one, other in zip(once, twice))
+    anew = torch.autograd.grad((a * again.logprob + b * again.entropy).sum(), (hidden, head))
+    assert all(torch.equal(one, other) for others in (twice, anew) for one, other in zip(once, others))
     rows = linear_logprob(hidden, head, targets, 1.0, workspace_bytes=1)  # one row at a time
     by_rows = torch.autograd.grad((a * rows.logprob + b * rows.entropy).sum(), (hidden, head))
     for one, other in zip((first.logprob, first.entropy, *once), (rows.logprob, rows.entropy, *by_rows)):
         assert (one - other).norm() <= 1e-5 * one.norm()
+
+
+@pytest.mark.parametrize("backend", ["compiled", "eager", "triton"], indirect=True)
+@pytest.mark.parametrize("trained_head", [True, False])
+def test_nothing_is_as_large_as_the_logits(backend, trained_head, allocations):
+    rows, width, vocabulary = (16, 4, 40_000) if backend == "triton" else (1200, 16, 40_000)
+    compute = partial(triton_logprob, workspace_bytes=1 << 20) if backend == "triton" else linear_logprob
+    generator = torch.Generator().manual_seed(4)
+    hidden, head = torch.randn(rows, width, generator=generator), torch.randn(vocabulary, width, generator=generator)
+    hidden.requires_grad_(), head.requires_grad_(trained_head)
+    device = "cuda" if backend == "triton" and torch.cuda.is_available() else "cpu"
+    with allocations:
+        targets = torch.randint(0, vocabulary, (rows,), generator=generator).to(device)
+        out = compute(hidden.to(device), head.to(device), targets, 1.0)
+        (out.logprob.sum() + out.entropy.sum()).backward()
+    assert hidden.grad.any()
+    assert max(size for size, _ in allocations.sizes) < 4 * rows * vocabulary / 2
 
 
 def test_strides_and_integer_types_do_not_matter():

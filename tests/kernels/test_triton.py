@@ -112,7 +112,40 @@ def test_same_bits_again_and_a_second_backward():
     assert all(torch.equal(values, getattr(again, name)) for name, values in vars(out).items())
     loss = (out.divergence * weights).sum()
     once = torch.autograd.grad(loss, (student, head), retain_graph=True)
-    assert all(torch.equal(one, other) for one, other in zip(once, torch.autograd.grad(loss, (student, head))))
+    for gradients in (torch.autograd.grad(loss, (student, head)), torch.autograd.grad((again.divergence * weights).sum(), (student, head))):
+        assert all(torch.equal(one, other) for one, other in zip(once, gradients))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 1.0])
+def test_teacher_equal_to_student(beta):
+    student, head, _, weights = inputs()
+
+    def both(teacher):
+        out = fused_linear_jsd(student, head, teacher, head, beta=beta, backend="triton")
+        return out, torch.autograd.grad((out.divergence * weights).sum(), (student, head))
+
+    (out, noise), (_, scale) = both(student.detach()), both(-student.detach())
+    assert out.divergence.abs().max() < 1e-7
+    assert bool(out.top1_agree.all()) and torch.equal(out.entropy, out.teacher_entropy)
+    assert all(small.norm() < 1e-5 * large.norm() for small, large in zip(noise, scale))
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+def test_strides_do_not_matter(gradient):
+    """Of hidden states and heads, by rows in a workspace and without one."""
+    student, head, teacher, weights = inputs()
+    spaced = torch.zeros(10, 16, device=DEVICE)
+    spaced[::2] = student.detach()
+    strided, turned = spaced[::2].requires_grad_(), head.detach().T.contiguous().T.requires_grad_()
+    results = []
+    for tensors in ((student, head, teacher, head), (strided, turned, teacher.T.contiguous().T, turned)):
+        with torch.set_grad_enabled(gradient):
+            out = fused_linear_jsd(*tensors, beta=0.3, backend="triton", workspace_bytes=1)
+        results.append([out.divergence, out.entropy, out.teacher_entropy])
+        if gradient:
+            results[-1] += torch.autograd.grad((out.divergence * weights).sum(), tensors[:2])
+    assert not strided.is_contiguous() and not turned.is_contiguous()
+    assert all(close(one, other) and bool(other.any()) for one, other in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
