@@ -70,6 +70,7 @@ def kernels(
 @click.option("--tokens", default=256, show_default=True, type=click.IntRange(2), help="of each")
 @click.option("--groups", multiple=True, type=click.IntRange(1), default=(1, 8), show_default=True, help="of 8 samples, drawn together")
 @click.option("--sampled", default=128, show_default=True, type=click.IntRange(1), help="tokens of each sample")
+@click.option("--phase", "phases", multiple=True, type=click.Choice(["training", "sampling", "GRPO"]), help="[default: all]")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--only", default="", help="beside papergym, implementations whose name contains this")
 @click.option("--vllm-python", default=None, help="the interpreter of an installation that has vLLM and papergym: samples beside it")
@@ -79,6 +80,7 @@ def kernels(
 def step(
     device: str,
     dtype: str,
+    phases: tuple[str, ...],
     repeats: int,
     only: str,
     vllm_python: str | None,
@@ -88,12 +90,12 @@ def step(
     **shape: Any,
 ) -> None:
     """Time a training step, sampling and a GRPO step beside Hugging Face with PEFT, TRL and vLLM, on the same weights and tokens."""
-    from papergym.bench.step import Shape, report, trace
+    from papergym.bench.step import PHASES, Shape, report, trace
 
     if profile or memory_snapshot:
         trace(Shape(**shape), device, dtype, profile, memory_snapshot)
     else:
-        report(Shape(**shape), device, dtype, repeats, only, vllm_python, out)
+        report(Shape(**shape), device, dtype, phases or PHASES, repeats, only, vllm_python, out)
 
 
 @bench.command("compile")

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from papergym.bench import peers
-from papergym.bench.measure import interleaved_milliseconds, operations, peak_bytes
+from papergym.bench.measure import device_name, interleaved_milliseconds, operations, peak_bytes
 from papergym.errors import InputError
 from papergym.files import write_jsonl
 from papergym.planning import roofline
@@ -85,6 +85,7 @@ def _measure(
         for name, reason in absent.items():
             yield environment | {"operation": operation, "implementation": name, "absent": reason}
         for width in widths:
+            torch.compiler.reset()  # it compiles a function for eight shapes at most
             head = _normal((vocabulary, width), 1, device).mul_(2 / width**0.5).to(dtype)
             exact = _exact(operation, head, device)
             errors = {name: _errors(operation, run, head, device, *exact) for name, run in found.items()}
@@ -135,7 +136,7 @@ def _costs(operation: str, found: dict[str, Callable], inputs: tuple, device: st
             "tokens_per_second": 1e3 * rows / median,
             "flop": flop,
             "tflop_per_second": flop / median / 1e9,
-            "predicted_milliseconds": predicted,
+            "predicted_milliseconds": predicted if name.startswith("papergym") else None,
         }
         if peers.GEMMS in taken:
             costs[name]["over_gemms"] = statistics.median(time / least for time, least in zip(times, taken[peers.GEMMS]))
@@ -218,7 +219,7 @@ def _environment(device: str) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads",
+        "device": device_name(device),
         "versions": {"python": sys.version.split()[0], **versions},
     }
 

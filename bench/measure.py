@@ -1,5 +1,6 @@
 """Time, peak memory, arithmetic and memory traffic of one call, on a CPU or a GPU."""
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 20
 SECONDS = 3.0  # of rounds for each contender, once there are enough
+
+
+def device_name(device: str) -> str:
+    """The GPU's name; of a CPU the threads and the instruction set that PyTorch uses."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"CPU, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def interleaved_milliseconds(runs: Mapping[str, Callable[[], Any]], device: str) -> dict[str, list[float]]:
@@ -70,7 +78,8 @@ def operations(run: Callable[[], Any]) -> tuple[int, int]:
 def peak_bytes(run: Callable[[], Any], device: str) -> int:
     """Most memory in use during a call above what was in use before it: of the allocator on a GPU, of the process elsewhere.
 
-    The process's mark is reset by /proc/self/clear_refs, so it needs Linux.
+    The process's mark is reset by /proc/self/clear_refs, so it needs Linux. Before that the C library gives back what earlier calls freed,
+    which would serve this one unseen.
     """
     gc.collect()
     if device == "cuda":
@@ -80,6 +89,7 @@ def peak_bytes(run: Callable[[], Any], device: str) -> int:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = _kib("VmRSS")
     run()

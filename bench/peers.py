@@ -90,7 +90,7 @@ def divergence_implementations(device: str) -> tuple[dict[str, Callable], dict[s
         found[f"papergym ({backend})"] = _ours_jsd(backend)
     found[GEMMS] = gemms_alone
     found["eager"] = plain_jsd
-    found["torch.compile"] = torch.compile(plain_jsd, dynamic=False)
+    found["torch.compile"] = torch.compile(plain_jsd, dynamic=False, fullgraph=True)  # fails where it would fall back to eager
     try:
         from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
         from liger_kernel.ops.fused_linear_jsd import LigerFusedLinearJSDFunction
@@ -131,7 +131,7 @@ def logprob_implementations(device: str) -> tuple[dict[str, Callable], dict[str,
         found[f"papergym ({backend})"] = _ours_logprob(backend)
     found[GEMMS] = logprob_gemms_alone
     found["eager"] = plain_logprob
-    found["torch.compile"] = torch.compile(plain_logprob, dynamic=False)
+    found["torch.compile"] = torch.compile(plain_logprob, dynamic=False, fullgraph=True)
     try:
         from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
     except ImportError as error:

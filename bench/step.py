@@ -10,7 +10,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from papergym.bench import step_peers
+from papergym.bench.measure import device_name
 from papergym.bench.provenance import provenance
 from papergym.errors import InputError
 from papergym.files import write_jsonl
@@ -34,6 +35,7 @@ from papergym.model.weights import save_model
 from papergym.planning.memory import Workload, adapter_parameters
 from papergym.training.profiling import profile_call, snapshot_memory
 
+PHASES = ("training", "sampling", "GRPO")
 BAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the loss and, relative, of the adapter's gradient
 
 
@@ -100,8 +102,10 @@ def trace(shape: Shape, device: str, dtype: str, profile: Path | None, memory_sn
                 print((directory / "operators.txt").read_text(encoding="utf-8"))
 
 
-def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_python: str | None, out: Path | None) -> None:
-    """Checks, times and prints a table of papergym and of the others whose names contain `only`; writes JSON lines to `out`.
+def report(
+    shape: Shape, device: str, dtype: str, phases: Sequence[str], repeats: int, only: str, vllm_python: str | None, out: Path | None
+) -> None:
+    """Checks, times and prints a table of some phases of papergym and of the others whose names contain `only`; writes JSON lines to `out`.
 
     Raises InputError when papergym and the Hugging Face model compute different things.
 
@@ -109,19 +113,27 @@ def report(shape: Shape, device: str, dtype: str, repeats: int, only: str, vllm_
     """
     _check_device(device)
     kind = getattr(torch, dtype)
-    reached = _product_rate(device, kind)
-    name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    reached = _product_rate(device, kind) if "training" in phases else None
     place = provenance("papergym", "transformers", "peft", "trl")
     records, checks = [], []
     with tempfile.TemporaryDirectory() as folder:
         _write_model(shape, Path(folder))
-        for title, measure in _contenders(vllm_python).items():
-            if records and only not in title:
+        for title, measures in _contenders(vllm_python).items():
+            asked = [measures[phase] for phase in phases if phase in measures]
+            if not asked or (records and only not in title):
                 continue
-            figures = _in_new_process(measure, shape, device, kind, Path(folder), repeats)
+            figures: step_peers.Figures = {}
+            for measure in asked:
+                figures |= _in_new_process(measure, shape, device, kind, Path(folder), repeats)
             if "check" in figures:
                 checks.append(figures.pop("check"))
-            what = {"device": name, "implementation": title, **vars(shape), "dtype": dtype, "product_flop_per_second": reached}
+            what = {
+                "device": device_name(device),
+                "implementation": title,
+                **vars(shape),
+                "dtype": dtype,
+                "product_flop_per_second": reached,
+            }
             utilisation = {"utilisation": shape.flop() / figures["step"]["seconds"] / reached} if "step" in figures else {}
             records.append(place | what | utilisation | figures)
             if out is not None:
@@ -140,14 +152,22 @@ def _check_device(device: str) -> None:
         raise InputError("--device cuda: PyTorch sees no GPU here")
 
 
-def _contenders(vllm_python: str | None) -> dict[str, Callable[..., step_peers.Figures]]:
-    found = {"papergym": step_peers.papergym, "Hugging Face, PEFT": step_peers.hugging_face}
+def _contenders(vllm_python: str | None) -> dict[str, dict[str, Callable[..., step_peers.Figures]]]:
+    """By name and phase."""
+    found: dict[str, dict[str, Callable[..., step_peers.Figures]]] = {
+        "papergym": {
+            "training": step_peers.papergym_training,
+            "sampling": step_peers.papergym_sampling,
+            "GRPO": step_peers.papergym_grpo,
+        },
+        "Hugging Face, PEFT": {"training": step_peers.hugging_face_training, "sampling": step_peers.hugging_face_sampling},
+    }
     if find_spec("trl") is not None:
-        found |= {"TRL SFT": step_peers.trl_sft, "TRL GRPO": step_peers.trl_grpo}
+        found |= {"TRL SFT": {"training": step_peers.trl_sft}, "TRL GRPO": {"GRPO": step_peers.trl_grpo}}
     if vllm_python is not None:
-        found["vLLM"] = partial(step_peers.vllm, vllm_python, True)
-        found["vLLM, no adapter"] = partial(step_peers.vllm, vllm_python, False)
-        found["papergym, no adapter"] = step_peers.papergym_base
+        found["vLLM"] = {"sampling": partial(step_peers.vllm, vllm_python, True)}
+        found["vLLM, no adapter"] = {"sampling": partial(step_peers.vllm, vllm_python, False)}
+        found["papergym, no adapter"] = {"sampling": step_peers.papergym_base_sampling}
     return found
 
 
@@ -196,7 +216,8 @@ def _table(records: list[dict[str, Any]], shape: Shape, dtype: str) -> None:
     for name in (field for field in ours if field.endswith("_peak_bytes")):
         peaks = [record[name] / 2**20 if name in record else None for record in records]
         table.add_row(f"{name.removesuffix('_peak_bytes')}, peak MiB", *(_beside(peaks[0], peak, ".0f") for peak in peaks))
-    table.add_row("utilisation", *(f"{100 * record['utilisation']:.0f} %" if "utilisation" in record else "" for record in records))
+    if "utilisation" in ours:
+        table.add_row("utilisation", *(f"{100 * record['utilisation']:.0f} %" if "utilisation" in record else "" for record in records))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

@@ -1,10 +1,11 @@
 """What `papergym bench step` compares: this package, the Hugging Face model with PEFT in a plain loop, TRL's trainers, and vLLM.
 
-Each takes the same weights, adapter and tokens, and returns its figures: one entry a phase, {"seconds", "shortest", "longest",
-"tokens_per_second"}, and the most memory in use above what was in use before. Each runs in a process of its own.
+Each takes the same weights, adapter and tokens, and returns its figures: entries {"seconds", "shortest", "longest",
+"tokens_per_second"}, and the most memory in use above what was in use before. Each phase runs in a process of its own.
 
-- forward, backward, optimizer and step: supervised fine-tuning of the adapter on B sequences. `optimizer` clips the gradient first.
-- sampling N: groups of n samples, N completions in all.
+- training ("forward", "backward", "optimizer" and "step"): supervised fine-tuning of the adapter on B sequences. "optimizer" clips the
+  gradient first.
+- sampling ("sampling N"): groups of n samples, N completions in all.
 - GRPO: one group sampled, rewarded, and an update from it. The reward is the mean token id over V, which costs nothing.
 """
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from papergym.bench.step import Shape
 
 Figures = dict[str, Any]
-PHASES = ("forward", "backward", "optimizer")
+PARTS = ("forward", "backward", "optimizer")  # of a training step
 MAX_GRADIENT_NORM = 1.0
 WARM_UP = 1
 
@@ -72,19 +73,26 @@ class _Ours:
         return out.logprob, packed.lengths
 
 
-def papergym(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+def papergym_training(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
     ours = _Ours(shape, device, dtype, folder)
-    figures = _training(ours.loss, ours.optimizer, ours.parameters, shape, device, repeats)
-    figures |= _sampling(ours.sample, shape, device, repeats)
-    figures["GRPO"] = spread(_timed(ours.grpo_step, device, repeats), shape.samples * shape.sampled)
-    return figures | {"GRPO_peak_bytes": peak_bytes(partial(ours.grpo_step, 0), device)}
+    return _training(ours.loss, ours.optimizer, ours.parameters, shape, device, repeats)
 
 
-def papergym_base(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+def papergym_sampling(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    return _sampling(_Ours(shape, device, dtype, folder).sample, shape, device, repeats)
+
+
+def papergym_base_sampling(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
     """Samples from the model without its adapter."""
     ours = _Ours(shape, device, dtype, folder)
     with adapters_disabled(ours.model):
         return _sampling(ours.sample, shape, device, repeats)
+
+
+def papergym_grpo(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    ours = _Ours(shape, device, dtype, folder)
+    figures = {"GRPO": spread(_timed(ours.grpo_step, device, repeats), shape.samples * shape.sampled)}
+    return figures | {"GRPO_peak_bytes": peak_bytes(partial(ours.grpo_step, 0), device)}
 
 
 def trace(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, record: Callable[..., None], directory: Path) -> None:
@@ -93,14 +101,19 @@ def trace(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, record:
     record(partial(ours.grpo_step, 0), directory)
 
 
-def hugging_face(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+def hugging_face_training(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
     model, parameters = _peft(device, dtype, folder)
     ids = shape.batch().to(device)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-6)
+    return _training(lambda: model(input_ids=ids, labels=ids).loss, optimizer, parameters, shape, device, repeats)
+
+
+def hugging_face_sampling(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
+    model = _peft(device, dtype, folder)[0].eval()
     options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "eos_token_id": None, "pad_token_id": 0}
 
     def sample(prompts: Tensor, seed: int) -> None:
         torch.manual_seed(seed)
-        model.eval()
         with torch.inference_mode():
             model.generate(
                 input_ids=prompts.to(device),
@@ -110,11 +123,8 @@ def hugging_face(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, 
                 min_new_tokens=shape.sampled,
                 **options,
             )
-        model.train()
 
-    optimizer = torch.optim.AdamW(parameters, lr=1e-6)
-    figures = _training(lambda: model(input_ids=ids, labels=ids).loss, optimizer, parameters, shape, device, repeats)
-    return figures | _sampling(sample, shape, device, repeats)
+    return _sampling(sample, shape, device, repeats)
 
 
 def trl_sft(shape: "Shape", device: str, dtype: torch.dtype, folder: Path, repeats: int) -> Figures:
@@ -214,14 +224,14 @@ def _training(
     device: str,
     repeats: int,
 ) -> Figures:
-    """Figures of a step and its phases, and `check`: the first loss and the adapter's whole gradient."""
+    """Figures of a step and its parts, and `check`: the first loss and the adapter's whole gradient."""
     loss = loss_of()
     loss.backward()
     gradient = torch.cat([parameter.grad.flatten().double().cpu() for parameter in parameters])  # type: ignore[union-attr]
     check = loss.item(), gradient
     optimizer.zero_grad(set_to_none=True)
     del loss
-    taken: dict[str, list[float]] = {name: [] for name in PHASES}
+    taken: dict[str, list[float]] = {name: [] for name in PARTS}
 
     def timed(name: str, run: Callable[[], Any]) -> Any:
         start = time.perf_counter()
