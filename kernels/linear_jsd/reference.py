@@ -6,6 +6,7 @@ In fp32 this very formula loses digits where the distributions nearly agree, whi
 import math
 
 import torch
+from torch.autograd.function import FunctionCtx
 
 from papergym.kernels.linear_jsd import JsdOptions, JsdOutput
 from papergym.kernels.linear_jsd.divergences import jsd
@@ -42,7 +43,29 @@ def linear_jsd(
 
 
 def _logprobs(hidden: torch.Tensor, head: torch.Tensor, temperature: float) -> torch.Tensor:
-    return torch.log_softmax(hidden.double() @ head.double().T / temperature, dim=-1)  # [N, V]
+    return _LogSoftmax.apply(hidden.double() @ head.double().T / temperature)  # [N, V]
+
+
+class _LogSoftmax(torch.autograd.Function):
+    """log_softmax over the last dimension.
+
+    Its gradient g - q Σ g is also that of g - c q for any c. Here c makes the likeliest token's entry 0: where q is nearly 1 that token's
+    own gradient is the sum of the others' tiny ones, which no difference of two numbers near 1 sees.
+    """
+
+    @staticmethod
+    def forward(ctx, logits):
+        logprobs = torch.log_softmax(logits, dim=-1)
+        ctx.save_for_backward(logprobs)
+        return logprobs
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> torch.Tensor:
+        q = ctx.saved_tensors[0].exp()
+        likeliest = q.argmax(-1, keepdim=True)
+        score = gradient.gather(-1, likeliest) / q.gather(-1, likeliest)
+        rest = (gradient - score * q).scatter(-1, likeliest, 0)
+        return rest - q * rest.sum(-1, keepdim=True)
 
 
 def _entries(student: torch.Tensor, teacher: torch.Tensor, options: JsdOptions) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import mpmath
@@ -30,6 +31,11 @@ NOISE = {"near": 0.05, "very near": 1e-3}
 
 def name(shape):
     return "x".join(map(str, shape))
+
+
+def largest_bar(backend):
+    """The compiled route keeps its digits where plain fp32 loses all of them, and where a bar made of its errors would let zeros pass."""
+    return 0.1 if backend == "torch" and cpu.library() is not None else math.inf
 
 
 def device_of(backend):
@@ -108,7 +114,7 @@ class Case:
 
 
 def bars(oracle, judge, case):
-    """(β, clip) -> a function that holds results, of `run`, to the bars."""
+    """(β, clip) -> a function that holds a backend's results, of `run`, to the bars."""
     distributions, expected = oracle
     (pair, *all_rows), (plain_pair, *plain_all_rows) = case.pairs(distributions)
     few = len(pair.hidden) < FEW
@@ -134,9 +140,9 @@ def bars(oracle, judge, case):
             "teacher_entropy": bar("teacher_entropy"),
         }
 
-        def hold(results):
+        def hold(backend, results):
             for field, holds in judges.items():
-                holds(field, results[field].cpu())
+                holds(field, results[field].cpu(), largest_bar(backend))
             allowed = max(2e-3 * float(exact.clipped.sum()), int(clip is not None))
             assert int((results["clipped"].cpu() - exact.clipped).abs().sum()) <= allowed
 
@@ -167,7 +173,7 @@ def test_every_pair_of_settings(backend, combination, oracle, judge):
     if backend == "triton" and not torch.cuda.is_available():
         shape = INTERPRETED[SHAPES.index(shape)]
     case = Case(shape, dtype, *rest, temperature)
-    bars(oracle, judge, case)(beta, clip)(run(backend, case, beta, clip))
+    bars(oracle, judge, case)(beta, clip)(backend, run(backend, case, beta, clip))
 
 
 @pytest.mark.slow
@@ -175,7 +181,7 @@ def test_every_pair_of_settings_at_full_size_in_triton(combination, oracle, judg
     shape, dtype, beta, temperature, clip, *rest = combination
     if shape[2] < 10_000:
         case = Case(shape, dtype, *rest, temperature)
-        bars(oracle, judge, case)(beta, clip)(run("triton", case, beta, clip))
+        bars(oracle, judge, case)(beta, clip)("triton", run("triton", case, beta, clip))
 
 
 @pytest.mark.slow
@@ -188,7 +194,7 @@ def test_whole_product(shape, dtype, distribution, oracle, judge, monkeypatch):
     routes = [("eager", "torch", lambda: None)]
     if compiled() is not None:
         routes.append(("compiled", "torch", compiled))
-    if shape[2] < 10_000:  # the plain backend has fp64 logits of the whole vocabulary
+    if shape in SHAPES[:2]:  # fp64 logits of the larger ones take long
         routes.append(("reference", "reference", compiled))
     check_product((shape, dtype, distribution), routes, oracle, judge, monkeypatch)
 
@@ -212,7 +218,7 @@ def check_product(settings, routes, oracle, judge, monkeypatch):
             for route, backend, library in routes:
                 monkeypatch.setattr(cpu, "library", library)
                 try:
-                    hold(run(backend, case, beta, clip))
+                    hold(backend, run(backend, case, beta, clip))
                 except AssertionError as error:
                     setting = f"{route} β={beta} T={temperature} clip={clip} {case.masked} {case.teacher}"
                     missed.append(f"{setting}: {str(error).splitlines()[0]}")
