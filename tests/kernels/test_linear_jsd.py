@@ -67,7 +67,8 @@ def test_teacher_equal_to_student(backend, beta):
     out = fused_linear_jsd(student, head, student.detach(), head, beta=beta, backend=backend)
     gradient, head_gradient = gradients(out.divergence, weights, student, head)
     assert out.divergence.abs().max() < 1e-7
-    assert bool(out.top1_agree.all()) and torch.equal(out.entropy, out.teacher_entropy)
+    assert bool(out.top1_agree.all())
+    torch.testing.assert_close(out.entropy, out.teacher_entropy, rtol=1e-6, atol=0)  # a product may sum its last rows in another order
     far = fused_linear_jsd(student, head, -student.detach(), head, beta=beta, backend=backend)
     for noise, scale in zip((gradient, head_gradient), gradients(far.divergence, weights, student, head)):
         assert noise.norm() < 1e-5 * scale.norm()

@@ -126,7 +126,7 @@ def test_teacher_equal_to_student(beta):
 
     (out, noise), (_, scale) = both(student.detach()), both(-student.detach())
     assert out.divergence.abs().max() < 1e-7
-    assert bool(out.top1_agree.all()) and torch.equal(out.entropy, out.teacher_entropy)
+    assert bool(out.top1_agree.all()) and close(out.entropy, out.teacher_entropy, 1e-6)  # a product may sum its last rows in another order
     assert all(small.norm() < 1e-5 * large.norm() for small, large in zip(noise, scale))
 
 
