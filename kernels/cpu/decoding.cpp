@@ -16,7 +16,7 @@ constexpr int64_t TERMS = 256;          // of a product, summed before they are 
 #ifdef __AVX512F__
 constexpr int ROWS = 8;  // rows whose sums stay in registers: of 32
 #else
-constexpr int ROWS = 6;  // of 16
+constexpr int ROWS = 6;  // of 16, as AVX2 has
 #endif
 
 // A block holds the weights [inputs, OUTPUTS] of as many outputs. In bf16 lane i holds, as two halves of 32 bits, outputs i and LANES + i.

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-// As wide as the machine's registers: wider vectors would be taken apart and passed through memory, at a tenth of the speed.
+// As wide as the machine's registers: wider vectors would be taken apart and passed through memory, at a quarter of the speed.
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
 #elif defined(__AVX2__)
